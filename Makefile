@@ -1,0 +1,73 @@
+# Every target does its own set-up: each depends on the virtual environment's stamp.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help venv check test test-slow bench demo up docs format lock clean
+
+help: ## Show this list.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## Create .venv from the lock file, with the project installed in place.
+
+# The stamp is written last, so an installation that was interrupted is done again. A working
+# environment is kept: making it anew with another Python would mix the two (`make clean` first).
+# Only wheels are taken: building a source package would fetch build tools that nobody pinned.
+$(STAMP): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "muster needs Python 3.11 or newer; name one with make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "Python's venv module is missing; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --require-hashes --only-binary :all: -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --no-deps --no-build-isolation --no-index --editable .
+	@touch $@
+
+check: $(STAMP) ## Lint, formatting, import rules and types.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+test: $(STAMP) ## The tests that need nothing but this machine, quick ones only.
+	$(BIN)/pytest -m "not slow and not cluster"
+
+test-slow: $(STAMP) ## The long scenarios and properties.
+	$(BIN)/pytest -m "slow and not cluster"
+
+bench: $(STAMP) ## Run the benchmarks.
+	$(BIN)/python bench/run.py
+
+demo: $(STAMP) ## A guided tour on a simulated cluster.
+	$(BIN)/python examples/demo.py
+
+up: $(STAMP) ## Start the control plane with everything embedded.
+	$(BIN)/muster up
+
+docs: $(STAMP) ## Draw docs/states.md again from the table of transitions.
+	$(BIN)/python docs/draw_states.py
+
+format: $(STAMP) ## Format the code and sort its imports.
+	$(BIN)/ruff check --select I --fix .
+	$(BIN)/ruff format .
+
+# Universal: one file for every platform and Python; the hashes are those of all the wheels.
+# The dev lock is held to the versions of the run-time lock, so both always agree.
+# Versions already locked stay; `make lock UPGRADE=--upgrade` moves them.
+COMPILE = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+  --generate-hashes --no-emit-index-url --no-emit-find-links \
+  --custom-compile-command "make lock" $(UPGRADE)
+
+lock: $(STAMP) ## Pin the dependencies of pyproject.toml, with hashes (UPGRADE=--upgrade to move them).
+	$(COMPILE) --output-file requirements.lock
+	$(COMPILE) --group dev --constraints requirements.lock --output-file requirements-dev.lock
+	@$(MAKE) --no-print-directory venv
+
+clean: ## Remove the virtual environment, caches and build results.
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
