@@ -1,0 +1,122 @@
+"""What is checked at the door, before anything is written.
+
+Refusals name the field and say what would be accepted. What a manifest of some kind must look like
+is its kind's business; here are the rules for every job, whatever it was submitted as.
+"""
+
+from collections.abc import Iterator
+
+from controlplane.commands import SubmitJob
+from controlplane.errors import Rejected
+from controlplane.model import JobSpec, Role, is_label
+from controlplane.scheduling.placement import can_ever_fit
+from controlplane.world import World
+
+RANKS_MAX = 10_000
+GPUS_PER_RANK_MAX = 1_024
+NAME_LENGTH_MAX = 63
+PRIORITY_MAX = 1_000_000_000
+SECONDS_MAX = 10 * 365 * 86_400.0
+
+
+def admit(world: World, command: SubmitJob) -> None:
+    """Raises Rejected unless the job may come in."""
+    for field, problem in problems(command.namespace, command.name, command.spec):
+        raise Rejected("invalid_job", f"{field}: {problem}", field=field)
+    known = world.job(command.namespace, command.name)
+    if known is not None:
+        going = ", which is being deleted" if known.deleting else ""
+        raise Rejected(
+            "name_taken",
+            f"{command.namespace}/{command.name} is already the name of a job{going}",
+            field="metadata.name",
+        )
+    require_queue(world, command.spec.queue)
+    require_fit(world, command.spec)
+
+
+def problems(namespace: str, name: str, spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """Everything wrong with a job by itself, as (field, what is wrong)."""
+    for field, label in (("metadata.name", name), ("metadata.namespace", namespace)):
+        if not is_label(label):
+            yield (
+                field,
+                f"{label!r} is not a name that Kubernetes takes: lower-case letters, digits and "
+                "'-', beginning with a letter and not ending with '-', at most 63 of them",
+            )
+    if not spec.roles:
+        yield "spec.roles", "a job needs at least one role"
+    if len({role.name.lower() for role in spec.roles}) < len(spec.roles):
+        yield "spec.roles", "two roles have the same name"
+    for role in spec.roles:
+        yield from _role_problems(name, role)
+    if spec.size > RANKS_MAX:
+        yield "spec.roles", f"{spec.size} ranks are more than the {RANKS_MAX} that a gang may have"
+    if not spec.ranks_of(spec.done_when.role):
+        yield "spec.done_when.role", f"{spec.done_when.role!r} is no role with replicas"
+    yield from _policy_problems(spec)
+
+
+def _role_problems(job: str, role: Role) -> Iterator[tuple[str, str]]:
+    field = f"spec.roles[{role.name}]"
+    if not is_label(role.name.lower()):
+        yield field, "a role's name must be letters, digits and '-', beginning with a letter"
+    if role.replicas < 0:
+        yield f"{field}.replicas", f"{role.replicas} is negative"
+    if not 0 <= role.gpus <= GPUS_PER_RANK_MAX:
+        yield f"{field}.gpus", f"{role.gpus} is not between 0 and {GPUS_PER_RANK_MAX}"
+    longest = f"{job}-{role.name}-{max(role.replicas - 1, 0)}"
+    if len(longest) > NAME_LENGTH_MAX:
+        yield (
+            "metadata.name",
+            f"its rank would be called {longest}: longer than {NAME_LENGTH_MAX} characters",
+        )
+
+
+def _policy_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    policy, work = spec.restart, spec.workload
+    seconds = {
+        "spec.active_deadline_s": spec.active_deadline_s,
+        "spec.ttl_s": spec.ttl_s,
+        "spec.start_timeout_s": spec.start_timeout_s,
+        "spec.restart.backoff_s_first": policy.backoff_s_first,
+        "spec.restart.backoff_s_max": policy.backoff_s_max,
+        "spec.restart.healthy_after_s": policy.healthy_after_s,
+        "spec.workload.duration_s": work.duration_s,
+    }
+    for field, value in seconds.items():
+        if value is not None and not 0 <= value <= SECONDS_MAX:
+            yield field, f"{value} is not between 0 and {SECONDS_MAX:.0f} seconds"
+    if policy.limit is not None and policy.limit < 0:
+        yield "spec.restart.limit", f"{policy.limit} is negative"
+    if abs(spec.priority) > PRIORITY_MAX:
+        yield "spec.priority", f"{spec.priority} is not within {PRIORITY_MAX} of 0"
+    if not 0 <= work.exit_rank < max(spec.size, 1):
+        yield "spec.workload.exit_rank", f"{work.exit_rank} is no rank of this gang"
+    if not 0 <= work.exit_code <= 255:
+        yield "spec.workload.exit_code", f"{work.exit_code} is not between 0 and 255"
+
+
+def require_queue(world: World, queue: str) -> None:
+    if queue not in world.queues:
+        known = ", ".join(sorted(world.queues))
+        raise Rejected(
+            "unknown_queue",
+            f"there is no queue {queue!r}; the queues are: {known}",
+            field="spec.queue",
+        )
+
+
+def require_fit(world: World, spec: JobSpec) -> None:
+    """A gang that no future of this cluster could hold is refused, rather than left to wait."""
+    ceiling = world.queues[spec.queue].gpus_max
+    if ceiling is not None and spec.gpus > ceiling:
+        raise Rejected(
+            "can_never_fit",
+            f"the gang needs {spec.gpus} GPUs; queue {spec.queue} may hold at most {ceiling}",
+        )
+    present = [node.info.gpus for node in world.nodes.values() if not node.removed]
+    # Before the first report nothing is known of the cluster, so nothing can be ruled out.
+    never = can_ever_fit(spec, present) if present else ""
+    if never:
+        raise Rejected("can_never_fit", never)

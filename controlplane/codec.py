@@ -1,0 +1,168 @@
+"""Events to rows and back: versioned JSON, and the hash chain that makes a change visible.
+
+A row is (position, at, stream, type, version, payload, cause, actor, hash). The hash covers the
+hash before it and every other field, so whoever knows the last hash knows the whole log.
+"""
+
+import hashlib
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from controlplane import events as e
+from controlplane.errors import LogCorrupt
+
+Row = tuple[int, float, str, str, int, bytes, str, str, bytes]
+
+GENESIS = bytes(32)
+
+EVENT_TYPES: dict[str, type[e.Event]] = {
+    kind.__name__: kind
+    for kind in (
+        e.JobSubmitted,
+        e.GangPlaced,
+        e.RanksStarted,
+        e.GangStarted,
+        e.RanksExited,
+        e.RanksLost,
+        e.RanksGone,
+        e.RankRestarting,
+        e.RankRelaunched,
+        e.JobRestarting,
+        e.JobRequeued,
+        e.AttemptEnded,
+        e.JobSucceeded,
+        e.JobFailed,
+        e.JobCancelled,
+        e.JobSuspended,
+        e.JobResumed,
+        e.JobScaled,
+        e.JobDeleteRequested,
+        e.JobRemoved,
+        e.NodeReported,
+        e.NodeLost,
+        e.NodeRemoved,
+        e.NodeCordoned,
+        e.NodeUncordoned,
+        e.QueueDefined,
+        e.EngineStarted,
+    )
+}
+
+# What an old version's payload was, as today's type and payload: (type, version) -> function that
+# returns (type, version, payload) one step nearer to today.
+Upcast = Callable[[dict[str, Any]], tuple[str, int, dict[str, Any]]]
+UPCASTS: dict[tuple[str, int], Upcast] = {}
+
+_encode = msgspec.json.Encoder().encode
+_decoders = {name: msgspec.json.Decoder(kind).decode for name, kind in EVENT_TYPES.items()}
+_versions = {name: kind.version for name, kind in EVENT_TYPES.items()}
+_fields = struct.Struct("<qdqiiii").pack
+_sha256 = hashlib.sha256
+
+
+def link(
+    previous: bytes,
+    position: int,
+    at: float,
+    stream: str,
+    type: str,
+    version: int,
+    payload: bytes,
+    cause: str,
+    actor: str,
+) -> bytes:
+    """The hash of a row that follows one with the hash `previous`."""
+    s, t, c, a = stream.encode(), type.encode(), cause.encode(), actor.encode()
+    lengths = _fields(position, at, version, len(s), len(t), len(c), len(a))
+    return _sha256(b"".join((previous, lengths, s, t, c, a, payload))).digest()
+
+
+def to_rows(batch: Sequence[e.Recorded], previous: bytes) -> list[Row]:
+    """Rows for a batch that follows a row with the hash `previous`."""
+    rows: list[Row] = []
+    for recorded in batch:
+        event = recorded.event
+        name = type(event).__name__
+        position, at, stream, version = recorded.position, recorded.at, event.stream, event.version
+        payload, cause, actor = _encode(event), recorded.cause, recorded.actor
+        previous = link(previous, position, at, stream, name, version, payload, cause, actor)
+        rows.append((position, at, stream, name, version, payload, cause, actor, previous))
+    return rows
+
+
+def check_chain(rows: Iterable[Row], *, after: int, previous: bytes) -> Iterator[Row]:
+    """The same rows, each only after its position and hash were found right."""
+    for row in rows:
+        position, at, stream, name, version, payload, cause, actor, digest = row
+        after += 1
+        if position != after:
+            raise LogCorrupt(after, f"expected here, but the log goes on at {position}")
+        try:
+            previous = link(previous, position, at, stream, name, version, payload, cause, actor)
+        except (TypeError, AttributeError, struct.error) as error:
+            raise LogCorrupt(position, f"the row cannot be read: {error}") from None
+        if previous != digest:
+            raise LogCorrupt(position, "its hash does not follow from its content")
+        yield row
+
+
+def from_row(row: Row) -> e.Recorded:
+    """The event of a row, upcast to today's form if it is older."""
+    position, at, _, name, version, payload, cause, actor, _ = row
+    try:
+        if _versions.get(name) == version:
+            return e.Recorded(position, at, _decoders[name](payload), cause, actor)
+        return e.Recorded(position, at, _upcast(name, version, payload), cause, actor)
+    except msgspec.MsgspecError as error:
+        raise LogCorrupt(position, f"{name} version {version} cannot be read: {error}") from None
+    except LookupError:
+        raise LogCorrupt(
+            position, f"{name} version {version} is unknown to this release; use a newer one"
+        ) from None
+
+
+def _upcast(name: str, version: int, payload: bytes) -> e.Event:
+    fields: dict[str, Any] = msgspec.json.decode(payload)
+    while _versions.get(name) != version:
+        name, version, fields = UPCASTS[name, version](fields)
+    return msgspec.convert(fields, EVENT_TYPES[name])
+
+
+class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row as one line of an exported log."""
+
+    position: int
+    at: float
+    stream: str
+    type: str
+    version: int
+    payload: msgspec.Raw
+    cause: str
+    actor: str
+    hash: str
+
+
+_line_decoder = msgspec.json.Decoder(Line)
+
+
+def to_line(row: Row) -> bytes:
+    """One line of JSON, without its end."""
+    position, at, stream, name, version, payload, cause, actor, digest = row
+    return _encode(
+        Line(position, at, stream, name, version, msgspec.Raw(payload), cause, actor, digest.hex())
+    )
+
+
+def from_line(line: bytes) -> Row:
+    """The row of one exported line; raises ValueError with what is wrong with it."""
+    try:
+        x = _line_decoder.decode(line)
+        digest = bytes.fromhex(x.hash)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ValueError(str(error)) from None
+    return (
+        x.position, x.at, x.stream, x.type, x.version, bytes(x.payload), x.cause, x.actor, digest
+    )  # fmt: skip

@@ -1,0 +1,107 @@
+"""What may be asked of the control plane: people's requests and the cluster's reports.
+
+A person's command carries an id made at the edge; the same id again gets the first answer. A
+report carries none, because a report that brings nothing new decides nothing.
+"""
+
+import msgspec
+
+from controlplane.model import Exit, JobSpec, NodeInfo, Queue
+
+
+class Command(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    id: str = ""
+    actor: str = ""
+
+
+class SubmitJob(Command, frozen=True):
+    job: str
+    namespace: str
+    name: str
+    spec: JobSpec
+    suspended: bool = False
+
+
+class JobRequest(Command, frozen=True):
+    """A request about a job that exists, named as people name it."""
+
+    namespace: str
+    name: str
+
+
+class CancelJob(JobRequest, frozen=True): ...
+
+
+class SuspendJob(JobRequest, frozen=True): ...
+
+
+class ResumeJob(JobRequest, frozen=True): ...
+
+
+class DeleteJob(JobRequest, frozen=True): ...
+
+
+class ScaleJob(JobRequest, frozen=True):
+    role: str
+    replicas: int
+
+
+class DefineQueue(Command, frozen=True):
+    queue: Queue
+
+
+class CordonNode(Command, frozen=True):
+    node: str
+
+
+class UncordonNode(Command, frozen=True):
+    node: str
+
+
+class ReportNode(Command, frozen=True):
+    """The cluster has this node, ready for work, with these devices."""
+
+    node: NodeInfo
+
+
+class ReportNodeLost(Command, frozen=True):
+    """The node no longer answers. What ran on it may still run until ranks are reported gone."""
+
+    node: str
+    message: str = ""
+
+
+class ReportNodeRemoved(Command, frozen=True):
+    """The node left the cluster for good, and everything on it."""
+
+    node: str
+
+
+class ReportRanks(Command, frozen=True):
+    """What the cluster saw of an attempt's ranks.
+
+    `gone` means that nothing of the rank is left: no process, no device held. `incarnation` tells
+    the runs of one rank within an attempt apart, for jobs that restart single ranks.
+    """
+
+    job: str
+    attempt: int
+    started: tuple[int, ...] = ()
+    exited: tuple[Exit, ...] = ()
+    gone: tuple[int, ...] = ()
+    incarnation: int = 0
+
+
+Request = (
+    SubmitJob
+    | CancelJob
+    | SuspendJob
+    | ResumeJob
+    | DeleteJob
+    | ScaleJob
+    | DefineQueue
+    | CordonNode
+    | UncordonNode
+)
+Report = ReportNode | ReportNodeLost | ReportNodeRemoved | ReportRanks
+AnyCommand = Request | Report

@@ -1,0 +1,137 @@
+"""The front door: what a command makes happen, or why it is refused.
+
+`decide` looks at the world and changes nothing. Refusals (`Rejected`) are for people and are not
+recorded; what the cluster reports is never refused, only found to be old news.
+"""
+
+from typing import assert_never
+
+from controlplane import commands as c
+from controlplane import events as e
+from controlplane import restart
+from controlplane.admission import admit, problems, require_fit
+from controlplane.errors import Rejected
+from controlplane.job import ACTIVE, Job, Phase, scaled
+from controlplane.model import Cause, Restart, is_label
+from controlplane.reports import node_lost, node_removed, node_reported, ranks_reported
+from controlplane.settling import Draft, restart_gang, settle
+from controlplane.world import Node, World
+
+JobRequest = c.CancelJob | c.SuspendJob | c.ResumeJob | c.DeleteJob | c.ScaleJob
+
+
+def decide(world: World, command: c.AnyCommand, now: float) -> list[e.Event]:
+    """The events that a command makes happen; if it raises Rejected, nothing happens."""
+    match command:
+        case c.ReportRanks():
+            return ranks_reported(world, command, now)
+        case c.SubmitJob():
+            return _submit(world, command)
+        case c.CancelJob() | c.SuspendJob() | c.ResumeJob() | c.DeleteJob() | c.ScaleJob():
+            return _change(world, command, now)
+        case c.ReportNode():
+            return node_reported(world, command)
+        case c.ReportNodeLost():
+            return node_lost(world, command, now)
+        case c.ReportNodeRemoved():
+            return node_removed(world, command, now)
+        case c.DefineQueue():
+            return _define_queue(world, command)
+        case c.CordonNode():
+            node = find_node(world, command.node)
+            return [] if node.cordoned else [e.NodeCordoned(node.name)]
+        case c.UncordonNode():
+            node = find_node(world, command.node)
+            return [e.NodeUncordoned(node.name)] if node.cordoned else []
+        case _:
+            assert_never(command)
+
+
+def find_job(world: World, namespace: str, name: str) -> Job:
+    job = world.job(namespace, name)
+    if job is None:
+        raise Rejected("no_such_job", f"there is no job {namespace}/{name}")
+    return job
+
+
+def find_node(world: World, name: str) -> Node:
+    node = world.nodes.get(name)
+    if node is None or node.removed:
+        raise Rejected("no_such_node", f"there is no node {name!r}")
+    return node
+
+
+def _submit(world: World, command: c.SubmitJob) -> list[e.Event]:
+    admit(world, command)
+    submitted = e.JobSubmitted(command.job, command.namespace, command.name, command.spec)
+    return [submitted, e.JobSuspended(command.job)] if command.suspended else [submitted]
+
+
+def _define_queue(world: World, command: c.DefineQueue) -> list[e.Event]:
+    queue = command.queue
+    if not is_label(queue.name):
+        raise Rejected("invalid_queue", f"{queue.name!r} is not a name a queue may have")
+    if queue.gpus_max is not None and queue.gpus_max < 0:
+        raise Rejected("invalid_queue", f"gpus_max: {queue.gpus_max} is negative")
+    return [] if world.queues.get(queue.name) == queue else [e.QueueDefined(queue)]
+
+
+def _change(world: World, command: JobRequest, now: float) -> list[e.Event]:
+    """Events for a request about a job that exists."""
+    draft = Draft(find_job(world, command.namespace, command.name), now)
+    if draft.job.finished and not isinstance(command, c.DeleteJob):
+        raise Rejected(
+            "already_finished",
+            f"{command.namespace}/{command.name} is finished: {draft.job.phase.value.lower()}",
+        )
+    match command:
+        case c.DeleteJob():
+            _delete(draft)
+        case c.CancelJob():
+            draft.add(e.JobCancelled(draft.job.id))
+        case c.SuspendJob():
+            if draft.job.phase is not Phase.SUSPENDED:
+                draft.add(e.JobSuspended(draft.job.id))
+        case c.ResumeJob():
+            _resume(draft)
+        case c.ScaleJob():
+            _scale(world, draft, command)
+        case _:
+            assert_never(command)
+    return settle(draft).events
+
+
+def _delete(draft: Draft) -> None:
+    if not draft.job.finished:
+        draft.add(e.JobCancelled(draft.job.id))
+    if not draft.job.deleting:
+        draft.add(e.JobDeleteRequested(draft.job.id))
+
+
+def _resume(draft: Draft) -> None:
+    job = draft.job
+    if job.phase is not Phase.SUSPENDED:
+        raise Rejected(
+            "not_suspended",
+            f"{job.namespace}/{job.name} is not suspended: {job.phase.value.lower()}",
+        )
+    draft.add(e.JobResumed(job.id))
+
+
+def _scale(world: World, draft: Draft, command: c.ScaleJob) -> None:
+    job, now = draft.job, draft.now
+    role = job.spec.role(command.role)
+    if role is None:
+        names = ", ".join(role.name for role in job.spec.roles)
+        raise Rejected("unknown_role", f"there is no role {command.role!r}; the roles are: {names}")
+    if role.replicas == command.replicas:
+        return
+    spec = scaled(job.spec, role.name, command.replicas)
+    for field, problem in problems(job.namespace, job.name, spec):
+        raise Rejected("invalid_job", f"{field}: {problem}", field=field)
+    require_fit(world, spec)
+    draft.add(e.JobScaled(job.id, role.name, command.replicas))
+    if job.phase in ACTIVE and job.attempt is not None:
+        message = f"{role.name} went from {role.replicas} to {command.replicas} replicas"
+        resized = Restart(now, job.attempt.number, Cause.SCALED, False, message=message)
+        restart_gang(draft, restart.again(job, resized, now))

@@ -1,0 +1,282 @@
+"""The loop: commands in, events to the log, replies and effects out.
+
+Laws that hold here:
+
+1. Log first. No reply, no effect and no answer to a question leaves before the events behind it
+   are in the log. Inside a step the world runs ahead of the log, outside a step it never does.
+2. Effects are read off the state. What a step changed is asked for; after a start, or when
+   `resync_s` has passed, everything that any job wants is asked for again.
+3. Only ports are awaited, so asyncio and SimPy can both drive `run`.
+
+If the log refuses, `run` raises and this engine is finished: whoever started it makes another one,
+which reads the log. All that arrive together are decided together and share one append, which is
+all the group commit there is.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from controlplane import events as e
+from controlplane.commands import AnyCommand
+from controlplane.decider import decide
+from controlplane.effects import Effect, Survey, wanted
+from controlplane.errors import Rejected
+from controlplane.job import Job
+from controlplane.ports import Clock, Cluster, EventLog
+from controlplane.replay import rebuild, take_snapshot
+from controlplane.scheduling.cycle import schedule
+from controlplane.scheduling.snapshot import Snapshot
+from controlplane.settling import due
+from controlplane.world import Receipt, World
+
+# What a command comes to: a receipt, a refusal, or None when the engine stopped before it was known.
+Answer = Receipt | Rejected | None
+Reply = Callable[[Answer], None]
+Question = Callable[[World | None], None]
+
+COMMANDS_PER_STEP_MAX = 1_000
+
+# A scheduling pass is worth its cost only after an event that adds a gang, frees or adds devices,
+# or takes the head of a line away.
+_MAKES_ROOM = frozenset(
+    {
+        e.JobSubmitted,
+        e.JobRequeued,
+        e.JobScaled,
+        e.JobCancelled,
+        e.JobSuspended,
+        e.JobFailed,
+        e.RanksExited,
+        e.RanksGone,
+        e.AttemptEnded,
+        e.NodeReported,
+        e.NodeUncordoned,
+        e.QueueDefined,
+        e.EngineStarted,
+    }
+)
+
+
+class EngineOptions(msgspec.Struct, frozen=True):
+    release: str = "0.1.0"
+    # How often everything wanted is asked for again; None leaves it to starts alone.
+    resync_s: float | None = 60.0
+    # After how many events a snapshot is taken; None means never.
+    snapshot_every: int | None = 100_000
+
+
+class Engine:
+    """One control plane on one log. Make a new one after `run` has ended."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        log: EventLog,
+        cluster: Cluster,
+        options: EngineOptions | None = None,
+        on_recorded: Callable[[Sequence[e.Recorded]], None] | None = None,
+    ) -> None:
+        self.world = World()
+        self._clock = clock
+        self._log = log
+        self._cluster = cluster
+        self._options = options or EngineOptions()
+        self._on_recorded = on_recorded
+        self._inbox: list[tuple[AnyCommand, Reply | None]] = []
+        self._questions: list[Question] = []
+        self._step: _Step | None = None
+        self._leads = False
+        self._stopped = False
+        self._epoch = 0
+        self._snapshot_at = 0
+        self._resync_at: float | None = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether it has read the log and takes commands."""
+        return self._leads
+
+    def submit(self, command: AnyCommand, reply: Reply | None = None) -> None:
+        """Hands a command in; `reply` is called once its events are in the log."""
+        if self._stopped:
+            if reply is not None:
+                reply(None)
+            return
+        self._inbox.append((command, reply))
+        self._clock.wake()
+
+    def ask(self, question: Question) -> None:
+        """Calls `question` with the world when no step is under way: now, or right after it.
+
+        It is called with None if the engine has stopped or stops first.
+        """
+        if self._stopped:
+            question(None)
+        elif self._leads and self._step is None:
+            question(self.world)
+        else:
+            self._questions.append(question)
+
+    async def run(self) -> None:
+        """Leads until the log refuses, and then raises what the log said."""
+        try:
+            await self._recover()
+            while True:
+                await self._clock.wait(self._next_wake())
+                await self._advance()
+        finally:
+            self._leads = False
+            self._stopped = True
+            self._abandon()
+
+    async def _recover(self) -> None:
+        """Takes the lead, reads the log, and asks for all that is wanted."""
+        head = await self._log.lead()
+        self.world = (await rebuild(self._log)).world
+        assert self.world.position == head.position, (self.world.position, head)
+        self._epoch = head.epoch
+        self._snapshot_at = self.world.position
+        await self._cluster.connect(self.submit)
+        step = self._begin()
+        step.record(e.EngineStarted(self._epoch, self._options.release))
+        self._decide_what_is_due(step)
+        self._place_gangs(step)
+        await self._commit(step)
+        self._leads = True
+        self._answer(step)
+        await self._ask_for_everything()
+
+    async def _advance(self) -> None:
+        """One step: decide all that is in, append once, then let replies and effects out."""
+        taken = self._inbox[:COMMANDS_PER_STEP_MAX]
+        del self._inbox[:COMMANDS_PER_STEP_MAX]
+        if self._inbox:
+            self._clock.wake()
+        step = self._begin()
+        for command, reply in taken:
+            answer = self._decide(step, command)
+            if reply is not None:
+                step.replies.append((reply, answer))
+        self._decide_what_is_due(step)
+        if step.makes_room:
+            self._place_gangs(step)
+        await self._commit(step)
+        self._answer(step)
+        if self._resync_at is not None and step.now >= self._resync_at:
+            await self._ask_for_everything()
+        elif effects := step.effects():
+            await self._cluster.carry_out(effects)
+        await self._take_snapshot()
+
+    def _begin(self) -> "_Step":
+        # Time in the log never runs backwards, whatever the clock does.
+        self._step = _Step(self.world, max(self._clock.now(), self.world.at))
+        return self._step
+
+    def _decide(self, step: "_Step", command: AnyCommand) -> Answer:
+        world = self.world
+        known = world.receipts.get(command.id) if command.id else None
+        if known is not None:
+            return known
+        try:
+            events = decide(world, command, step.now)
+        except Rejected as refusal:
+            return refusal
+        for event in events:
+            step.record(event, command.id, command.actor)
+        return Receipt(world.position, events[0].stream if events else "")
+
+    def _decide_what_is_due(self, step: "_Step") -> None:
+        while (job := self.world.next_due(step.now)) is not None:
+            events = due(job, step.now)
+            assert events, f"something was due for {job}, but nothing came of it"
+            for event in events:
+                step.record(event)
+
+    def _place_gangs(self, step: "_Step") -> None:
+        for placed in schedule(Snapshot(self.world)).placed:
+            step.record(placed)
+
+    async def _commit(self, step: "_Step") -> None:
+        if step.batch:
+            await self._log.append(step.batch, epoch=self._epoch)
+
+    def _answer(self, step: "_Step") -> None:
+        """The step is in the log: the world may be seen again."""
+        self._step = None
+        if step.batch and self._on_recorded is not None:
+            self._on_recorded(step.batch)
+        for reply, answer in step.replies:
+            reply(answer)
+        questions, self._questions = self._questions, []
+        for question in questions:
+            question(self.world)
+
+    async def _ask_for_everything(self) -> None:
+        effects: list[Effect] = [Survey()]
+        for job_id in sorted(self.world.live):
+            effect = wanted(self.world.jobs[job_id])
+            assert effect is not None
+            effects.append(effect)
+        if self._options.resync_s is not None:
+            self._resync_at = self._clock.now() + self._options.resync_s
+        await self._cluster.carry_out(effects)
+
+    async def _take_snapshot(self) -> None:
+        every, position = self._options.snapshot_every, self.world.position
+        if every is not None and position - self._snapshot_at >= every:
+            self._snapshot_at = position
+            head = await self._log.head()
+            await self._log.save_snapshot(take_snapshot(self.world, head.hash))
+
+    def _next_wake(self) -> float | None:
+        times = (self.world.next_deadline(), self._resync_at)
+        return min((at for at in times if at is not None), default=None)
+
+    def _abandon(self) -> None:
+        """Nobody is left waiting for an answer that will not come."""
+        unanswered = [] if self._step is None else self._step.replies
+        for reply, _ in unanswered:
+            reply(None)
+        for _, maybe in self._inbox:
+            if maybe is not None:
+                maybe(None)
+        for question in self._questions:
+            question(None)
+        self._inbox.clear()
+        self._questions.clear()
+
+
+class _Step:
+    """What is being decided at one instant, ahead of the log."""
+
+    __slots__ = ("_before", "_world", "batch", "makes_room", "now", "replies")
+
+    def __init__(self, world: World, now: float) -> None:
+        self.now = now
+        self.batch: list[e.Recorded] = []
+        self.replies: list[tuple[Reply, Answer]] = []
+        self.makes_room = False
+        self._world = world
+        self._before: dict[str, Job | None] = {}
+
+    def record(self, event: e.Event, cause: str = "", actor: str = "") -> None:
+        world = self._world
+        recorded = e.Recorded(world.position + 1, self.now, event, cause, actor)
+        if isinstance(event, e.JobEvent) and event.job not in self._before:
+            self._before[event.job] = world.jobs.get(event.job)
+        world.apply(recorded)
+        self.batch.append(recorded)
+        if type(event) in _MAKES_ROOM:
+            self.makes_room = True
+
+    def effects(self) -> list[Effect]:
+        """What jobs want now and did not want before this step."""
+        effects: list[Effect] = []
+        for job_id, before in self._before.items():
+            job = self._world.jobs.get(job_id)
+            effect = None if job is None else wanted(job)
+            if effect is not None and (before is None or wanted(before) != effect):
+                effects.append(effect)
+        return effects

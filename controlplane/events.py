@@ -1,0 +1,193 @@
+"""What has happened. Add event types and fields with defaults; never edit what exists.
+
+An event whose meaning must change gets a higher `version` and an upcast in `codec.py`. Events
+carry no time, position or cause: those are in the envelope, `Recorded`.
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+from controlplane.model import Exit, JobSpec, NodeInfo, Placement, Queue, Restart
+
+
+class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    version: ClassVar[int] = 1
+
+    @property
+    def stream(self) -> str:
+        """What the event is about: a job's id, node/NAME, queue/NAME or cluster."""
+        raise AssertionError(f"{type(self).__name__} has no stream")
+
+
+class JobEvent(Event, frozen=True):
+    job: str
+
+    @property
+    def stream(self) -> str:
+        return self.job
+
+
+class JobSubmitted(JobEvent, frozen=True):
+    namespace: str
+    name: str
+    spec: JobSpec
+
+
+class GangPlaced(JobEvent, frozen=True):
+    """The scheduler gave every rank its devices, all in one decision."""
+
+    attempt: int
+    placement: Placement
+
+
+class RanksStarted(JobEvent, frozen=True):
+    attempt: int
+    ranks: tuple[int, ...]
+
+
+class GangStarted(JobEvent, frozen=True):
+    """Every rank has started."""
+
+    attempt: int
+
+
+class RanksExited(JobEvent, frozen=True):
+    attempt: int
+    exits: tuple[Exit, ...]
+
+
+class RanksLost(JobEvent, frozen=True):
+    """The ranks' node no longer answers; their devices stay held until they are gone."""
+
+    attempt: int
+    ranks: tuple[int, ...]
+    message: str = ""
+
+
+class RanksGone(JobEvent, frozen=True):
+    attempt: int
+    ranks: tuple[int, ...]
+
+
+class RankRestarting(JobEvent, frozen=True):
+    """One rank waits in back-off and keeps its devices; the rest of the gang runs on."""
+
+    attempt: int
+    rank: int
+    restart: Restart
+    streak: int
+    retry_at: float
+
+
+class RankRelaunched(JobEvent, frozen=True):
+    attempt: int
+    rank: int
+
+
+class JobRestarting(JobEvent, frozen=True):
+    """The attempt is to stop; the next one may be placed from `retry_at` on, when it is gone."""
+
+    restart: Restart
+    streak: int
+    retry_at: float
+
+
+class JobRequeued(JobEvent, frozen=True):
+    """Back-off is over and nothing is left of the last attempt."""
+
+
+class AttemptEnded(JobEvent, frozen=True):
+    """Every rank of the attempt has exited or is gone."""
+
+    attempt: int
+
+
+class JobSucceeded(JobEvent, frozen=True): ...
+
+
+class JobFailed(JobEvent, frozen=True):
+    reason: str
+    message: str
+    rank: int | None = None
+    exit_code: int | None = None
+
+
+class JobCancelled(JobEvent, frozen=True): ...
+
+
+class JobSuspended(JobEvent, frozen=True): ...
+
+
+class JobResumed(JobEvent, frozen=True): ...
+
+
+class JobScaled(JobEvent, frozen=True):
+    role: str
+    replicas: int
+
+
+class JobDeleteRequested(JobEvent, frozen=True):
+    """The job is to be forgotten as soon as nothing of it is left."""
+
+
+class JobRemoved(JobEvent, frozen=True):
+    reason: str
+
+
+class NodeEvent(Event, frozen=True):
+    node: str
+
+    @property
+    def stream(self) -> str:
+        return f"node/{self.node}"
+
+
+class NodeReported(NodeEvent, frozen=True):
+    info: NodeInfo
+
+
+class NodeLost(NodeEvent, frozen=True):
+    message: str = ""
+
+
+class NodeRemoved(NodeEvent, frozen=True): ...
+
+
+class NodeCordoned(NodeEvent, frozen=True): ...
+
+
+class NodeUncordoned(NodeEvent, frozen=True): ...
+
+
+class QueueDefined(Event, frozen=True):
+    queue: Queue
+
+    @property
+    def stream(self) -> str:
+        return f"queue/{self.queue.name}"
+
+
+class EngineStarted(Event, frozen=True):
+    """A control plane began to lead; what it decides from here on is this release's doing."""
+
+    epoch: int
+    release: str
+
+    @property
+    def stream(self) -> str:
+        return "cluster"
+
+
+class Recorded(msgspec.Struct, frozen=True, gc=False):
+    """An event with its place in the log, its time, and who or what caused it.
+
+    `cause` is the id of the command; it is empty for what the cluster reported and for what the
+    control plane decided by itself.
+    """
+
+    position: int
+    at: float
+    event: Event
+    cause: str = ""
+    actor: str = ""

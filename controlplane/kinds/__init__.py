@@ -1,0 +1,1 @@
+"""One file per framework: what its manifest means as a JobSpec. Pure functions only."""

@@ -1,0 +1,209 @@
+"""The nouns that people and clusters speak in, as frozen values.
+
+Every value here travels inside events, so a field may be added with a default but never renamed,
+removed or given another meaning.
+"""
+
+import re
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class Value(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """A frozen value; what equals its default is left out when written."""
+
+
+class RestartRule(StrEnum):
+    """What an exit with a code other than 0 means for a role. Exit code 0 always means done."""
+
+    ALWAYS = "Always"
+    ON_FAILURE = "OnFailure"
+    NEVER = "Never"
+    EXIT_CODE = "ExitCode"
+
+
+class RestartScope(StrEnum):
+    """What is started again when one rank fails."""
+
+    GANG = "gang"
+    RANK = "rank"
+
+
+class Cause(StrEnum):
+    """Why a rank ended or a gang had to start again."""
+
+    EXIT = "exit"
+    OOM = "oom"
+    EVICTION = "eviction"
+    NODE_LOST = "node_lost"
+    PREEMPTION = "preemption"
+    START_TIMEOUT = "start_timeout"
+    SPOT_RECLAIM = "spot_reclaim"
+    VANISHED = "vanished"
+    SCALED = "scaled"
+
+
+# These are not the doing of the person who submitted the job, so they do not spend the job's
+# restart budget unless its policy asks for that.
+PLATFORM_CAUSES = frozenset(Cause) - {Cause.EXIT, Cause.OOM}
+
+
+class RestartPolicy(Value, frozen=True):
+    """How often, and after how long, a failed gang starts again."""
+
+    limit: int | None = 6
+    backoff_s_first: float = 10.0
+    backoff_s_max: float = 300.0
+    # An attempt that ran this long was healthy: the next failure begins at the first back-off.
+    healthy_after_s: float = 600.0
+    counts_platform: bool = False
+    scope: RestartScope = RestartScope.GANG
+
+
+class Workload(Value, frozen=True):
+    """What a simulated cluster should make of a job; a real one ignores it."""
+
+    duration_s: float = 60.0
+    exit_code: int = 0
+    # The rank that exits with `exit_code`; the others exit with 0.
+    exit_rank: int = 0
+    # How many attempts end with `exit_code` before one succeeds; None means every attempt.
+    failing_attempts: int | None = None
+
+
+class Role(Value, frozen=True, kw_only=True):
+    """One replica type of a job."""
+
+    name: str
+    replicas: int = 1
+    gpus: int = 0
+    restart: RestartRule = RestartRule.ON_FAILURE
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    # The pod template as it was submitted, for clusters that can use all of it.
+    template: dict[str, Any] = {}
+    # A role that serves the others (a parameter server) runs until the job is over.
+    serves: bool = False
+
+
+class DoneWhen(Value, frozen=True):
+    """Whose success is the job's success: every rank of a role, or its first one alone."""
+
+    role: str
+    first: bool = False
+
+
+class JobSpec(Value, frozen=True, kw_only=True):
+    """A job as every kind of manifest is reduced to it."""
+
+    roles: tuple[Role, ...]
+    done_when: DoneWhen
+    kind: str = "Job"
+    queue: str = "default"
+    priority: int = 0
+    restart: RestartPolicy = RestartPolicy()
+    active_deadline_s: float | None = None
+    ttl_s: float | None = None
+    start_timeout_s: float = 600.0
+    workload: Workload = Workload()
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+    @property
+    def size(self) -> int:
+        """How many ranks the gang has."""
+        return sum(role.replicas for role in self.roles)
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs the whole gang needs."""
+        return sum(role.replicas * role.gpus for role in self.roles)
+
+    def role(self, name: str) -> Role | None:
+        return next((role for role in self.roles if role.name == name), None)
+
+    def role_of(self, rank: int) -> tuple[Role, int]:
+        """The role of a rank and its index within the role. Ranks count through the roles."""
+        index = rank
+        for role in self.roles:
+            if index < role.replicas:
+                return role, index
+            index -= role.replicas
+        raise IndexError(f"rank {rank} of {self.size}")
+
+    def ranks_of(self, name: str) -> range:
+        """The ranks of one role."""
+        first = 0
+        for role in self.roles:
+            if role.name == name:
+                return range(first, first + role.replicas)
+            first += role.replicas
+        return range(0)
+
+    def rank_name(self, rank: int) -> str:
+        role, index = self.role_of(rank)
+        return f"{role.name.lower()}-{index}"
+
+
+class Slot(Value, frozen=True, array_like=True):
+    """Where one rank runs: a node, and the indices of the devices it has there."""
+
+    node: str
+    devices: tuple[int, ...] = ()
+
+
+# One slot a rank, in the order of the ranks.
+Placement = tuple[Slot, ...]
+
+
+class Exit(Value, frozen=True):
+    """How one rank ended. A code is unknown when nobody saw the process end."""
+
+    rank: int
+    code: int | None = None
+    cause: Cause = Cause.EXIT
+    message: str = ""
+
+
+class Restart(Value, frozen=True):
+    """One entry of a job's restart ledger."""
+
+    at: float
+    attempt: int
+    cause: Cause
+    spends_budget: bool
+    rank: int | None = None
+    exit_code: int | None = None
+    node: str = ""
+    message: str = ""
+
+
+class Queue(Value, frozen=True):
+    """Where jobs wait, and the most GPUs that they may hold together."""
+
+    name: str
+    gpus_max: int | None = None
+
+
+class NodeInfo(Value, frozen=True):
+    """A machine as the cluster reports it."""
+
+    name: str
+    gpus: int
+    gpu_type: str = ""
+    gpu_memory_mib: int = 0
+    rack: str = ""
+    labels: dict[str, str] = {}
+
+
+# What Kubernetes takes as a DNS-1035 label; a job's name becomes part of pod and service names.
+_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def is_label(name: str) -> bool:
+    """Whether Kubernetes would take this as the name of a service."""
+    return _LABEL.fullmatch(name) is not None

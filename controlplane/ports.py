@@ -1,0 +1,83 @@
+"""The three doors of the engine: time, memory and hands."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from controlplane.codec import Row
+from controlplane.commands import Report
+from controlplane.effects import Effect
+from controlplane.events import Recorded
+from controlplane.job import Job
+
+
+class Clock(Protocol):
+    """Time as the engine knows it: UTC seconds that it can read and wait for."""
+
+    def now(self) -> float: ...
+
+    async def wait(self, until: float | None) -> None:
+        """Returns at `until`, or as soon as `wake` is called; at once if it was called before."""
+
+    def wake(self) -> None: ...
+
+
+class Head(NamedTuple):
+    """The end of the log: its last position, that event's hash, and the leader's epoch."""
+
+    position: int
+    hash: bytes
+    epoch: int
+
+
+class Snapshot(NamedTuple):
+    """A world at a position, as `codec` writes it. Only a cache."""
+
+    position: int
+    body: bytes
+
+
+class EventLog(Protocol):
+    """An append-only list of events with one writer at a time.
+
+    Failures are `LogConflict` (another one leads) and `LogUnavailable` (it could not be reached;
+    whether the append happened may be unknown). After either the engine stops.
+    """
+
+    async def lead(self) -> Head:
+        """Takes the lead: from here on, appends with an older epoch are refused."""
+
+    async def head(self) -> Head: ...
+
+    async def append(self, batch: Sequence[Recorded], *, epoch: int) -> None:
+        """Adds events durably, all or none.
+
+        The first one must stand right behind the head, and the epoch must be the head's.
+        """
+
+    async def read(self, after: int, limit: int) -> Sequence[Row]:
+        """Rows with positions after `after`, in order, at most `limit` of them."""
+
+    async def save_snapshot(self, snapshot: Snapshot) -> None:
+        """Keeps a snapshot; older ones may be dropped when enough of them are kept."""
+
+    async def latest_snapshot(self, at_most: int | None = None) -> Snapshot | None:
+        """The newest snapshot, or the newest whose position is not above `at_most`."""
+
+    async def close(self) -> None: ...
+
+
+class Cluster(Protocol):
+    """What runs ranks: a Kubernetes cluster, or a model of one.
+
+    An effect that is asked for again is harmless and answered by fresh reports on the attempt it
+    names, so whatever was lost on the way is healed by asking again.
+    """
+
+    async def connect(self, report: Callable[[Report], None]) -> None:
+        """From here on, tell what happens through `report`."""
+
+    async def carry_out(self, effects: Sequence[Effect]) -> None:
+        """Takes the effects over; the outcome comes as reports."""
+
+    async def logs(self, job: Job, rank: int, lines_max: int) -> list[str]:
+        """The last lines that a rank of the job's latest attempt wrote."""

@@ -1,0 +1,87 @@
+"""What the cluster's reports make happen. Late, repeated and out-of-order ones decide nothing."""
+
+from collections.abc import Collection
+
+from controlplane import commands as c
+from controlplane import events as e
+from controlplane.attempt import LIVE, Attempt, RankState
+from controlplane.settling import Draft, settle
+from controlplane.world import World
+
+# A start is news of a rank that waits for it; an end is news of one that may have a process.
+_UNSTARTED = (RankState.PENDING,)
+_UNENDED = (RankState.PENDING, RankState.RUNNING, RankState.LOST)
+
+
+def ranks_reported(world: World, report: c.ReportRanks, now: float) -> list[e.Event]:
+    job = world.jobs.get(report.job)
+    if job is None or job.attempt is None or job.attempt.number != report.attempt:
+        return []
+    draft = Draft(job, now)
+    attempt = job.attempt
+    news = _news(attempt, report)
+    if news.started:
+        draft.add(e.RanksStarted(job.id, attempt.number, news.started))
+    if news.exited:
+        draft.add(e.RanksExited(job.id, attempt.number, news.exited))
+    if news.gone:
+        draft.add(e.RanksGone(job.id, attempt.number, news.gone))
+    return settle(draft).events if draft.events else []
+
+
+def _news(attempt: Attempt, report: c.ReportRanks) -> c.ReportRanks:
+    """What a report tells that was not known: the rest is late, repeated or of another run."""
+    ranks, run = attempt.ranks, report.incarnation
+
+    def is_in(rank: int, states: Collection[RankState]) -> bool:
+        known = 0 <= rank < len(ranks) and ranks[rank].incarnation == run
+        return known and ranks[rank].state in states
+
+    exits = {x.rank: x for x in report.exited if is_in(x.rank, _UNENDED)}
+    return c.ReportRanks(
+        job=report.job,
+        attempt=report.attempt,
+        started=tuple(dict.fromkeys(i for i in report.started if is_in(i, _UNSTARTED))),
+        exited=tuple(exits.values()),
+        gone=tuple(dict.fromkeys(i for i in report.gone if i not in exits and is_in(i, _UNENDED))),
+    )
+
+
+def node_reported(world: World, report: c.ReportNode) -> list[e.Event]:
+    known = world.nodes.get(report.node.name)
+    if known is not None and known.info == report.node and known.ready:
+        return []
+    return [e.NodeReported(report.node.name, report.node)]
+
+
+def node_lost(world: World, report: c.ReportNodeLost, now: float) -> list[e.Event]:
+    """A silent node takes no more work; live gangs that have ranks there must start again."""
+    node = world.nodes.get(report.node)
+    if node is None or not node.ready:
+        return []
+    decided: list[e.Event] = [e.NodeLost(node.name, report.message)]
+    for job, ranks in world.ranks_on(node.name):
+        attempt = job.attempt
+        if attempt is not None and attempt.state in LIVE:
+            draft = Draft(job, now)
+            lost = tuple(i for i in ranks if attempt.ranks[i].state is not RankState.LOST)
+            draft.add(e.RanksLost(job.id, attempt.number, lost, report.message))
+            decided += settle(draft).events
+    return decided
+
+
+def node_removed(world: World, report: c.ReportNodeRemoved, now: float) -> list[e.Event]:
+    """A node that left the cluster took everything on it along."""
+    node = world.nodes.get(report.node)
+    if node is None or node.removed:
+        return []
+    decided: list[e.Event] = [e.NodeRemoved(node.name)]
+    for job, ranks in world.ranks_on(node.name):
+        attempt = job.attempt
+        assert attempt is not None
+        draft = Draft(job, now)
+        if attempt.state in LIVE:
+            draft.add(e.RanksLost(job.id, attempt.number, tuple(ranks), "its node was removed"))
+        draft.add(e.RanksGone(job.id, attempt.number, tuple(ranks)))
+        decided += settle(draft).events
+    return decided

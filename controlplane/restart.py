@@ -1,0 +1,131 @@
+"""After a failure: how long to wait, or that we give up, and why.
+
+Pure verdicts with reasons. The person's faults (an exit code, out of memory) spend the job's
+budget; the platform's (a lost node, an eviction, a preemption) do not, unless the policy asks.
+"""
+
+import zlib
+from typing import NamedTuple
+
+from controlplane.attempt import Rank, RankState
+from controlplane.job import Job
+from controlplane.model import (
+    PLATFORM_CAUSES,
+    Cause,
+    Restart,
+    RestartPolicy,
+    RestartRule,
+    RestartScope,
+)
+
+# Under the ExitCode rule, codes up to this are the program's own and permanent; those above are
+# signals (128 + n) and may go away with another try.
+PERMANENT_CODE_MAX = 127
+JITTER_SHARE = 0.2
+
+
+class Again(NamedTuple):
+    """Try again from `retry_at` on: the gang, or the one rank alone."""
+
+    restart: Restart
+    streak: int
+    retry_at: float
+    scope: RestartScope
+
+
+class GiveUp(NamedTuple):
+    reason: str
+    message: str
+    rank: int
+    exit_code: int | None
+
+
+def retry_after(policy: RestartPolicy, streak: int, key: str) -> float:
+    """Seconds to wait before the try after `streak` failures in a row.
+
+    The wait doubles up to the cap. The jitter takes up to a fifth off, so that gangs felled by one
+    fault do not return as one; it comes from the key, so the same failure waits the same time
+    wherever it is decided.
+    """
+    doubled = policy.backoff_s_first * 2.0 ** min(streak - 1, 60)
+    share = zlib.crc32(f"{key}/{streak}".encode()) / 2**32
+    return min(doubled, policy.backoff_s_max) * (1.0 - JITTER_SHARE * share)
+
+
+def after_failure(job: Job, rank: int, now: float) -> Again | GiveUp:
+    """What follows when a rank of a live attempt has failed."""
+    attempt = job.attempt
+    assert attempt is not None
+    failed = attempt.ranks[rank]
+    cause = Cause.VANISHED if failed.cause is None else failed.cause
+    what = _what_happened(job, rank, failed, cause)
+    role, _ = job.spec.role_of(rank)
+    refusal = _rule_forbids(role.restart, failed, cause)
+    if refusal:
+        return GiveUp(refusal, f"{what}; restart rule {role.restart}", rank, failed.exit_code)
+    restart = Restart(
+        at=now,
+        attempt=attempt.number,
+        cause=cause,
+        spends_budget=spends_budget(job.spec.restart, cause),
+        rank=rank,
+        exit_code=failed.exit_code,
+        node=attempt.placement[rank].node,
+        message=what,
+    )
+    limit = job.spec.restart.limit
+    if restart.spends_budget and limit is not None and job.failures >= limit:
+        return GiveUp(
+            "retries_exhausted",
+            f"{what}; {job.failures} of {limit} restarts were already used",
+            rank,
+            failed.exit_code,
+        )
+    return again(job, restart, now)
+
+
+def again(job: Job, restart: Restart, now: float) -> Again:
+    """The next try, with its back-off; a job that was merely resized does not wait."""
+    streak = _streak(job, now)
+    policy = job.spec.restart
+    if restart.cause is Cause.SCALED:
+        return Again(restart, job.streak, now, RestartScope.GANG)
+    alone = policy.scope is RestartScope.RANK and restart.cause in (Cause.EXIT, Cause.OOM)
+    scope = RestartScope.RANK if alone else RestartScope.GANG
+    return Again(restart, streak, now + retry_after(policy, streak, job.id), scope)
+
+
+def spends_budget(policy: RestartPolicy, cause: Cause) -> bool:
+    return cause is not Cause.SCALED and (cause not in PLATFORM_CAUSES or policy.counts_platform)
+
+
+def _streak(job: Job, now: float) -> int:
+    attempt = job.attempt
+    began = None if attempt is None else attempt.running_at
+    if began is not None and now - began >= job.spec.restart.healthy_after_s:
+        return 1
+    return job.streak + 1
+
+
+def _rule_forbids(rule: RestartRule, failed: Rank, cause: Cause) -> str:
+    """The reason why this rule ends the job here, or nothing."""
+    match rule:
+        case RestartRule.NEVER:
+            # Never means that nothing runs twice, so a rank that never ran may still be tried.
+            return "restart_never" if failed.started_at is not None else ""
+        case RestartRule.EXIT_CODE:
+            code = failed.exit_code
+            permanent = cause is Cause.EXIT and code is not None and code <= PERMANENT_CODE_MAX
+            return "permanent_exit_code" if permanent else ""
+        case RestartRule.ALWAYS | RestartRule.ON_FAILURE:
+            return ""
+
+
+def _what_happened(job: Job, rank: int, failed: Rank, cause: Cause) -> str:
+    assert job.attempt is not None
+    name, node = job.spec.rank_name(rank), job.attempt.placement[rank].node
+    told = f": {failed.message}" if failed.message else ""
+    if failed.state is RankState.EXITED and failed.exit_code is not None:
+        out_of_memory = " (out of memory)" if cause is Cause.OOM else ""
+        return f"{name} exited with code {failed.exit_code}{out_of_memory} on {node}{told}"
+    return f"{name} on {node} ended by {cause.value.replace('_', ' ')}{told}"

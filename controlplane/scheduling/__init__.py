@@ -1,0 +1,1 @@
+"""Who runs next, and where: pure functions over a snapshot of the world."""

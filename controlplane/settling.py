@@ -1,0 +1,148 @@
+"""What follows from the state a job is in: success, failure, another try, the end.
+
+Decisions here are read off the state and not off the report that led to it, so whoever looks again
+finds them again. `settle` is what follows at once; `due` is what follows because time has passed.
+"""
+
+from controlplane import events as e
+from controlplane import restart
+from controlplane.attempt import Attempt, AttemptState, Rank, RankState
+from controlplane.job import ACTIVE, FINISHED, Job, Phase, evolve
+from controlplane.model import PLATFORM_CAUSES, Cause, Restart, RestartScope
+from controlplane.restart import Again, GiveUp
+
+
+class Draft:
+    """A job and the events decided on top of it, each seen by the decisions after it."""
+
+    __slots__ = ("events", "job", "now")
+
+    def __init__(self, job: Job, now: float) -> None:
+        self.job = job
+        self.now = now
+        self.events: list[e.Event] = []
+
+    def add(self, event: e.JobEvent) -> None:
+        self.events.append(event)
+        # Nothing decided on a draft depends on the position, which the engine gives out later.
+        self.job = evolve(self.job, e.Recorded(0, self.now, event))
+
+    def remove(self, reason: str) -> None:
+        """The last event there is about a job."""
+        self.events.append(e.JobRemoved(self.job.id, reason))
+
+
+def settle(draft: Draft) -> Draft:
+    """Adds every decision that the job's state calls for now."""
+    attempt = draft.job.live_attempt
+    if attempt is not None and attempt.state is not AttemptState.STOPPING:
+        _judge(draft, attempt)
+        attempt = draft.job.live_attempt
+    if attempt is not None and attempt.state is AttemptState.STOPPING and not attempt.holding:
+        draft.add(e.AttemptEnded(draft.job.id, attempt.number))
+    _go_on(draft)
+    return draft
+
+
+def _judge(draft: Draft, attempt: Attempt) -> None:
+    """Success, failure, or at last every rank up: what the ranks of a live attempt amount to."""
+    job = draft.job
+    if _has_succeeded(job, attempt):
+        draft.add(e.JobSucceeded(job.id))
+    elif failing := [i for i, rank in enumerate(attempt.ranks) if _has_failed(rank)]:
+        _fail(draft, attempt, failing)
+    elif attempt.state is AttemptState.STARTING and attempt.up == len(attempt.ranks):
+        draft.add(e.GangStarted(job.id, attempt.number))
+
+
+def _has_succeeded(job: Job, attempt: Attempt) -> bool:
+    ranks = job.spec.ranks_of(job.spec.done_when.role)
+    done = [attempt.ranks[i].exit_code == 0 and _has_exited(attempt.ranks[i]) for i in ranks]
+    return all(done) or (job.spec.done_when.first and done[0])
+
+
+def _has_exited(rank: Rank) -> bool:
+    return rank.state is RankState.EXITED
+
+
+def _has_failed(rank: Rank) -> bool:
+    if rank.state is RankState.EXITED:
+        return rank.exit_code != 0
+    return rank.state in (RankState.LOST, RankState.GONE)
+
+
+def _fail(draft: Draft, attempt: Attempt, failing: list[int]) -> None:
+    """One verdict for all ranks that failed; with single-rank restarts, one for each."""
+    failing.sort(key=lambda i: attempt.ranks[i].cause not in PLATFORM_CAUSES)
+    while failing:
+        verdicts = [restart.after_failure(draft.job, i, draft.now) for i in failing]
+        verdict = verdicts[0]
+        # A lost node takes the other ranks down with it, so their exit codes tell nothing. Among
+        # failures of the ranks' own, one that is permanent decides.
+        if attempt.ranks[failing[0]].cause not in PLATFORM_CAUSES:
+            verdict = next((v for v in verdicts if isinstance(v, GiveUp)), verdict)
+        if isinstance(verdict, GiveUp):
+            draft.add(e.JobFailed(draft.job.id, *verdict))
+            return
+        if verdict.scope is RestartScope.GANG:
+            restart_gang(draft, verdict)
+            return
+        _restart_rank(draft, attempt, failing.pop(0), verdict)
+
+
+def restart_gang(draft: Draft, again: Again) -> None:
+    draft.add(e.JobRestarting(draft.job.id, again.restart, again.streak, again.retry_at))
+
+
+def _restart_rank(draft: Draft, attempt: Attempt, rank: int, again: Again) -> None:
+    draft.add(
+        e.RankRestarting(
+            draft.job.id, attempt.number, rank, again.restart, again.streak, again.retry_at
+        )
+    )
+
+
+def _go_on(draft: Draft) -> None:
+    """What follows once nothing is left of the last attempt."""
+    job = draft.job
+    if job.live_attempt is not None:
+        return
+    if job.phase is Phase.RESTARTING and job.retry_at is not None and job.retry_at <= draft.now:
+        draft.add(e.JobRequeued(job.id))
+    elif job.deleting and job.phase in FINISHED:
+        draft.remove("deleted")
+
+
+def due(job: Job, now: float) -> list[e.Event]:
+    """What the passing of time has brought about. Empty if nothing was due."""
+    draft = Draft(job, now)
+    spec, attempt = job.spec, job.attempt
+    if job.phase in FINISHED:
+        if _is_past(job.finished_at, spec.ttl_s, now) and job.live_attempt is None:
+            draft.remove("ttl")
+        return draft.events
+    if _is_past(job.active_at, spec.active_deadline_s, now):
+        message = f"it was active for its limit of {spec.active_deadline_s:g} s"
+        draft.add(e.JobFailed(job.id, "deadline_exceeded", message))
+    elif attempt is not None and job.phase in ACTIVE:
+        _attempt_due(draft, attempt)
+    return settle(draft).events
+
+
+def _attempt_due(draft: Draft, attempt: Attempt) -> None:
+    job, now = draft.job, draft.now
+    limit_s = job.spec.start_timeout_s
+    if attempt.state is AttemptState.STARTING and _is_past(attempt.placed_at, limit_s, now):
+        missing = len(attempt.ranks) - attempt.up
+        message = f"{missing} of {len(attempt.ranks)} ranks had not started after {limit_s:g} s"
+        spends = restart.spends_budget(job.spec.restart, Cause.START_TIMEOUT)
+        late = Restart(now, attempt.number, Cause.START_TIMEOUT, spends, message=message)
+        restart_gang(draft, restart.again(job, late, now))
+        return
+    for index, rank in enumerate(attempt.ranks):
+        if rank.state is RankState.BACKOFF and rank.retry_at is not None and rank.retry_at <= now:
+            draft.add(e.RankRelaunched(job.id, attempt.number, index))
+
+
+def _is_past(since: float | None, limit_s: float | None, now: float) -> bool:
+    return since is not None and limit_s is not None and since + limit_s <= now
