@@ -23,6 +23,8 @@ def admit(world: World, command: SubmitJob) -> None:
     """Raises Rejected unless the job may come in."""
     for field, problem in problems(command.namespace, command.name, command.spec):
         raise Rejected("invalid_job", f"{field}: {problem}", field=field)
+    if command.job in world.jobs:
+        raise Rejected("id_taken", f"the id {command.job} already belongs to a job")
     known = world.job(command.namespace, command.name)
     if known is not None:
         going = ", which is being deleted" if known.deleting else ""

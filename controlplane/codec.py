@@ -75,9 +75,9 @@ def link(
     actor: str,
 ) -> bytes:
     """The hash of a row that follows one with the hash `previous`."""
-    s, t, c, a = stream.encode(), type.encode(), cause.encode(), actor.encode()
-    lengths = _fields(position, at, version, len(s), len(t), len(c), len(a))
-    return _sha256(b"".join((previous, lengths, s, t, c, a, payload))).digest()
+    text = f"{stream}{type}{cause}{actor}".encode()
+    lengths = _fields(position, at, version, len(stream), len(type), len(cause), len(actor))
+    return _sha256(b"".join((previous, lengths, text, payload))).digest()
 
 
 def to_rows(batch: Sequence[e.Recorded], previous: bytes) -> list[Row]:

@@ -14,7 +14,7 @@ from controlplane.errors import Rejected
 from controlplane.job import ACTIVE, Job, Phase, scaled
 from controlplane.model import Cause, Restart, is_label
 from controlplane.reports import node_lost, node_removed, node_reported, ranks_reported
-from controlplane.settling import Draft, restart_gang, settle
+from controlplane.settling import Draft, settle, stop_attempt
 from controlplane.world import Node, World
 
 JobRequest = c.CancelJob | c.SuspendJob | c.ResumeJob | c.DeleteJob | c.ScaleJob
@@ -134,4 +134,4 @@ def _scale(world: World, draft: Draft, command: c.ScaleJob) -> None:
     if job.phase in ACTIVE and job.attempt is not None:
         message = f"{role.name} went from {role.replicas} to {command.replicas} replicas"
         resized = Restart(now, job.attempt.number, Cause.SCALED, False, message=message)
-        restart_gang(draft, restart.again(job, resized, now))
+        stop_attempt(draft, restart.again(job, resized, now))

@@ -48,7 +48,7 @@ TRANSITIONS: dict[tuple[Phase, type[e.Event]], Phase] = {
     **{(phase, e.JobSuspended): Phase.SUSPENDED for phase in AWAKE},
     (Phase.SUSPENDED, e.JobResumed): Phase.RESTARTING,
     **{(phase, e.JobSucceeded): Phase.SUCCEEDED for phase in ACTIVE},
-    **{(phase, e.JobFailed): Phase.FAILED for phase in UNFINISHED},
+    **{(phase, e.JobFailed): Phase.FAILED for phase in AWAKE},
     **{(phase, e.JobCancelled): Phase.CANCELLED for phase in UNFINISHED},
 }
 

@@ -36,7 +36,7 @@ class Again(NamedTuple):
 class GiveUp(NamedTuple):
     reason: str
     message: str
-    rank: int
+    rank: int | None
     exit_code: int | None
 
 
@@ -73,23 +73,21 @@ def after_failure(job: Job, rank: int, now: float) -> Again | GiveUp:
         node=attempt.placement[rank].node,
         message=what,
     )
-    limit = job.spec.restart.limit
-    if restart.spends_budget and limit is not None and job.failures >= limit:
-        return GiveUp(
-            "retries_exhausted",
-            f"{what}; {job.failures} of {limit} restarts were already used",
-            rank,
-            failed.exit_code,
-        )
     return again(job, restart, now)
 
 
-def again(job: Job, restart: Restart, now: float) -> Again:
-    """The next try, with its back-off; a job that was merely resized does not wait."""
-    streak = _streak(job, now)
+def again(job: Job, restart: Restart, now: float) -> Again | GiveUp:
+    """The next try with its back-off, if the budget allows one."""
     policy = job.spec.restart
+    if restart.spends_budget and policy.limit is not None and job.failures >= policy.limit:
+        used = f"{job.failures} of {policy.limit} restarts were already used"
+        return GiveUp(
+            "retries_exhausted", f"{restart.message}; {used}", restart.rank, restart.exit_code
+        )
     if restart.cause is Cause.SCALED:
+        # Nothing went wrong, so there is nothing to wait for.
         return Again(restart, job.streak, now, RestartScope.GANG)
+    streak = _streak(job, now)
     alone = policy.scope is RestartScope.RANK and restart.cause in (Cause.EXIT, Cause.OOM)
     scope = RestartScope.RANK if alone else RestartScope.GANG
     return Again(restart, streak, now + retry_after(policy, streak, job.id), scope)

@@ -81,17 +81,20 @@ def _fail(draft: Draft, attempt: Attempt, failing: list[int]) -> None:
         # failures of the ranks' own, one that is permanent decides.
         if attempt.ranks[failing[0]].cause not in PLATFORM_CAUSES:
             verdict = next((v for v in verdicts if isinstance(v, GiveUp)), verdict)
-        if isinstance(verdict, GiveUp):
-            draft.add(e.JobFailed(draft.job.id, *verdict))
+        if isinstance(verdict, Again) and verdict.scope is RestartScope.RANK:
+            _restart_rank(draft, attempt, failing.pop(0), verdict)
+        else:
+            stop_attempt(draft, verdict)
             return
-        if verdict.scope is RestartScope.GANG:
-            restart_gang(draft, verdict)
-            return
-        _restart_rank(draft, attempt, failing.pop(0), verdict)
 
 
-def restart_gang(draft: Draft, again: Again) -> None:
-    draft.add(e.JobRestarting(draft.job.id, again.restart, again.streak, again.retry_at))
+def stop_attempt(draft: Draft, verdict: Again | GiveUp) -> None:
+    """Ends the attempt: for another one after the back-off, or for good."""
+    job = draft.job.id
+    if isinstance(verdict, GiveUp):
+        draft.add(e.JobFailed(job, *verdict))
+    else:
+        draft.add(e.JobRestarting(job, verdict.restart, verdict.streak, verdict.retry_at))
 
 
 def _restart_rank(draft: Draft, attempt: Attempt, rank: int, again: Again) -> None:
@@ -137,7 +140,7 @@ def _attempt_due(draft: Draft, attempt: Attempt) -> None:
         message = f"{missing} of {len(attempt.ranks)} ranks had not started after {limit_s:g} s"
         spends = restart.spends_budget(job.spec.restart, Cause.START_TIMEOUT)
         late = Restart(now, attempt.number, Cause.START_TIMEOUT, spends, message=message)
-        restart_gang(draft, restart.again(job, late, now))
+        stop_attempt(draft, restart.again(job, late, now))
         return
     for index, rank in enumerate(attempt.ranks):
         if rank.state is RankState.BACKOFF and rank.retry_at is not None and rank.retry_at <= now:

@@ -1,0 +1,1 @@
+"""Tests of the core: given past events, when a command, then exactly these events."""

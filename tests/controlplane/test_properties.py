@@ -1,0 +1,286 @@
+"""Any commands, in any order, at any time: what must hold all the same."""
+
+from collections.abc import Iterator
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from controlplane import codec
+from controlplane import commands as c
+from controlplane import events as e
+from controlplane.decider import decide
+from controlplane.effects import LaunchGang, StopGang, wanted
+from controlplane.errors import Rejected
+from controlplane.job import Phase
+from controlplane.model import (
+    Cause,
+    DoneWhen,
+    Exit,
+    JobSpec,
+    NodeInfo,
+    Queue,
+    RestartPolicy,
+    RestartRule,
+    RestartScope,
+    Role,
+)
+from controlplane.replay import Rebuilt, fold, open_snapshot, state_hash, take_snapshot
+from controlplane.scheduling.cycle import schedule
+from controlplane.scheduling.snapshot import Snapshot
+from controlplane.settling import due
+from controlplane.world import World
+from tests.controlplane.specification import spec
+
+JOBS = ["ja", "jb", "jc", "jd"]
+NODES = ["n1", "n2"]
+# Histories are drawn from a seed, which a failure names: what a library would shrink to nothing is
+# here a fair mix of what should happen, what may happen and what should not.
+seeds = st.integers(0, 2**32)
+
+
+def some_spec(dice: Random) -> JobSpec:
+    rule = dice.choice(list(RestartRule))
+    workers = Role(
+        name="Worker", replicas=dice.randint(1, 3), gpus=dice.randint(0, 4), restart=rule
+    )
+    servers = Role(name="PS", replicas=dice.randint(0, 1), restart=rule, serves=True)
+    return spec(
+        roles=(workers, servers),
+        done_when=DoneWhen("Worker", first=dice.random() < 0.5),
+        restart=RestartPolicy(
+            limit=dice.choice([None, 0, 1, 3]),
+            backoff_s_first=dice.choice([0.0, 1.0, 10.0]),
+            counts_platform=dice.random() < 0.3,
+            scope=dice.choice(list(RestartScope)),
+            healthy_after_s=dice.choice([0.0, 60.0]),
+        ),
+        priority=dice.randint(0, 1),
+        queue=dice.choice(["default", "q2"]),
+        ttl_s=dice.choice([None, None, 0.0, 20.0]),
+        active_deadline_s=dice.choice([None, None, None, 0.0, 50.0]),
+        start_timeout_s=dice.choice([0.0, 5.0, 600.0, 600.0]),
+    )
+
+
+def some_request(dice: Random) -> c.AnyCommand:
+    name = dice.choice(JOBS)
+    verb = dice.choice([c.CancelJob, c.SuspendJob, c.ResumeJob, c.DeleteJob, c.ScaleJob, None])
+    if verb is None:
+        return c.DefineQueue(queue=Queue("q2", dice.choice([None, 2, 6])))
+    more = {"role": "Worker", "replicas": dice.randint(0, 3)} if verb is c.ScaleJob else {}
+    return verb(namespace="ns", name=name, **more)
+
+
+def some_node_news(dice: Random) -> c.AnyCommand:
+    name = dice.choice(NODES)
+    if dice.random() < 0.6:
+        return c.ReportNode(node=NodeInfo(name, dice.choice([8, 8, 8, 4])))
+    kinds = [c.ReportNodeLost, c.ReportNodeLost, c.ReportNodeRemoved, c.CordonNode, c.UncordonNode]
+    return dice.choice(kinds)(node=name)
+
+
+def some_report(dice: Random) -> c.ReportRanks:
+    """Its attempt counts from the one that the job is at: mostly about it, at times late."""
+
+    def ranks() -> tuple[int, ...]:
+        return tuple(dice.randint(-1, 4) for _ in range(dice.randint(0, 2)))
+
+    exits = tuple(
+        Exit(rank, dice.choice([0, 0, 1, 137, None]), dice.choice([Cause.EXIT] * 9 + list(Cause)))
+        for rank in ranks()
+    )
+    return c.ReportRanks(
+        job=dice.choice(JOBS),
+        attempt=dice.choice([0, 0, 0, 0, -1, 1]),
+        started=ranks(),
+        exited=exits,
+        gone=ranks() if dice.random() < 0.2 else (),
+        incarnation=dice.choice([0, 0, 0, 1]),
+    )
+
+
+def some_submission(dice: Random) -> c.SubmitJob:
+    name = dice.choice(JOBS)
+    suspended = dice.random() < 0.1
+    return c.SubmitJob(
+        job=name, name=name, namespace="ns", spec=some_spec(dice), suspended=suspended
+    )
+
+
+def history(seed: int, length: int = 80) -> Iterator[object]:
+    """Commands, words for what a willing cluster does, and seconds that pass."""
+    dice = Random(seed)
+    for _ in range(length):
+        luck = dice.random()
+        if luck < 0.5:
+            yield dice.choice(["schedule", "start", "schedule", "start", "finish", "stop"])
+        elif luck < 0.65:
+            yield some_submission(dice)
+        elif luck < 0.75:
+            yield some_report(dice)
+        elif luck < 0.85:
+            yield dice.choice([0.0, 1.0, 12.0, 30.0])
+        elif luck < 0.93:
+            yield some_node_news(dice)
+        else:
+            yield some_request(dice)
+
+
+class Live:
+    """A control plane reduced to its arithmetic: what the engine does, without ports."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.log: list[e.Recorded] = []
+        self.now = 0.0
+        self.ends: dict[str, Phase] = {}
+
+    def record(self, events) -> None:
+        for event in events:
+            recorded = e.Recorded(self.world.position + 1, self.now, event)
+            self.world.apply(recorded)
+            self.log.append(recorded)
+            self._note_ends(event)
+
+    def _note_ends(self, event) -> None:
+        """One terminal state ever, for every job id."""
+        job = self.world.jobs.get(getattr(event, "job", ""))
+        if isinstance(event, e.JobSubmitted):
+            assert event.job not in self.ends or self.ends.pop(event.job)
+        if job is not None and job.finished:
+            assert self.ends.setdefault(job.id, job.phase) is job.phase
+
+    def do(self, thing) -> None:
+        if thing == "schedule":
+            self.record(schedule(Snapshot(self.world)).placed)
+        elif thing in ("start", "finish", "stop"):
+            self.cooperate(thing)
+        elif isinstance(thing, float):
+            self.now += thing
+            while (job := self.world.next_due(self.now)) is not None:
+                events = due(job, self.now)
+                assert events, job
+                self.record(events)
+        else:
+            if isinstance(thing, c.ReportRanks):
+                thing = self.about_now(thing)
+            try:
+                self.record(decide(self.world, thing, self.now))
+            except Rejected:
+                pass
+
+    def about_now(self, report: c.ReportRanks) -> c.ReportRanks:
+        job = self.world.jobs.get(report.job)
+        number = 0 if job is None or job.attempt is None else job.attempt.number
+        return replace(report, attempt=number + report.attempt)
+
+    def cooperate(self, how) -> None:
+        """A cluster that does as it is told, so that jobs get anywhere at all."""
+        for job in list(self.world.jobs.values()):
+            effect, attempt = wanted(job), job.attempt
+            if effect is None or attempt is None:
+                continue
+            every = tuple(range(len(attempt.ranks)))
+            if isinstance(effect, StopGang) != (how == "stop"):
+                continue
+            if isinstance(effect, StopGang):
+                report = c.ReportRanks(job=job.id, attempt=attempt.number, gone=every)
+            elif how == "start":
+                report = c.ReportRanks(job=job.id, attempt=attempt.number, started=every)
+            else:
+                done = tuple(Exit(i, 0) for i in every)
+                report = c.ReportRanks(job=job.id, attempt=attempt.number, exited=done)
+            self.record(decide(self.world, report, self.now))
+
+
+def run(seed: int) -> Live:
+    live = Live()
+    live.record([e.QueueDefined(Queue("q2")), e.NodeReported("n1", NodeInfo("n1", 8))])
+    for thing in history(seed):
+        live.do(thing)
+        live.world.check()
+    return live
+
+
+def replayed(rows, rebuilt=None):
+    rebuilt = rebuilt or Rebuilt(World(), codec.GENESIS)
+    fold(rebuilt, rows)
+    return rebuilt
+
+
+@settings(max_examples=200)
+@given(seeds)
+def test_invariants_hold_and_replay_equals_the_live_state(seed):
+    live = run(seed)
+    rows = codec.to_rows(live.log, codec.GENESIS)
+
+    rebuilt = replayed(rows)
+
+    rebuilt.world.check()
+    assert state_hash(rebuilt.world) == state_hash(live.world)
+    assert rebuilt.world.next_deadline() == live.world.next_deadline()
+
+
+@given(seeds, st.floats(0, 1))
+def test_a_snapshot_and_its_tail_equal_the_whole_log(seed, share):
+    live = run(seed)
+    rows = codec.to_rows(live.log, codec.GENESIS)
+    cut = int(len(rows) * share)
+    early = replayed(rows[:cut])
+
+    rebuilt = replayed(rows[cut:], open_snapshot(take_snapshot(early.world, early.hash)))
+
+    rebuilt.world.check()
+    assert state_hash(rebuilt.world) == state_hash(live.world)
+
+
+@given(seeds)
+def test_the_same_history_gives_the_same_bytes(seed):
+    one, other = run(seed), run(seed)
+
+    assert codec.to_rows(one.log, codec.GENESIS) == codec.to_rows(other.log, codec.GENESIS)
+
+
+@given(seeds)
+def test_a_report_told_twice_says_nothing_new(seed):
+    live = run(seed)
+    report = live.about_now(some_report(Random(seed)))
+    live.record(decide(live.world, report, live.now))
+    position = live.world.position
+
+    live.record(decide(live.world, report, live.now))
+
+    assert live.log[position:] == []
+
+
+@given(seeds)
+def test_with_a_willing_cluster_every_job_comes_to_an_end(seed):
+    live = run(seed)
+    live.do(c.ReportNode(node=NodeInfo("n1", 8)))
+    live.do(c.ReportNode(node=NodeInfo("n2", 8)))
+    for name in NODES:
+        live.do(c.UncordonNode(node=name))
+    live.do(c.DefineQueue(queue=Queue("q2")))
+    for job in list(live.world.jobs.values()):
+        live.do(c.ResumeJob(namespace="ns", name=job.name))
+
+    for _ in range(30):
+        for step in (400.0, "schedule", "start", "finish", "stop"):
+            live.do(step)
+
+    left = [job for job in live.world.jobs.values() if not job.finished]
+    assert not [job for job in left if job.spec.start_timeout_s > 0], left
+    assert all(not job.finished or wanted(job) is None for job in live.world.jobs.values())
+
+
+@given(seeds)
+def test_what_is_wanted_is_told_by_the_state_alone(seed):
+    live = run(seed)
+    twin = World.of(live.world.image())
+
+    for job in live.world.jobs.values():
+        effect = wanted(job)
+        assert effect == wanted(twin.jobs[job.id])
+        assert isinstance(effect, LaunchGang | StopGang) == (job.id in live.world.live)
