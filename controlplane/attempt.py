@@ -59,6 +59,8 @@ class Rank(Value, frozen=True, array_like=True):
     cause: Cause | None = None
     retry_at: float | None = None
     message: str = ""
+    # When it was launched once more by itself; the first launch is the attempt's placement.
+    relaunched_at: float | None = None
 
 
 class Attempt(Value, frozen=True, kw_only=True):
@@ -74,6 +76,11 @@ class Attempt(Value, frozen=True, kw_only=True):
     holding: int
     running_at: float | None = None
     ended_at: float | None = None
+
+
+def launched_at(attempt: Attempt, rank: Rank) -> float:
+    """When the rank was last asked for."""
+    return attempt.placed_at if rank.relaunched_at is None else rank.relaunched_at
 
 
 _PENDING = Rank()
@@ -134,7 +141,7 @@ def _after(attempt: Attempt, event: e.Event, at: float) -> Attempt:
             waiting = replace(ranks[rank], state=RankState.BACKOFF, retry_at=retry_at)
             return _changed(attempt, [(rank, waiting)])
         case e.RankRelaunched(rank=rank):
-            again = Rank(RankState.PENDING, ranks[rank].incarnation + 1)
+            again = Rank(incarnation=ranks[rank].incarnation + 1, relaunched_at=at)
             return _changed(attempt, [(rank, again)])
         case e.AttemptEnded():
             return replace(attempt, ended_at=at)

@@ -11,6 +11,7 @@ Laws that hold here:
    that every rank is gone, and holds its devices until then.
 """
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 
 from controlplane import attempt as a
 from controlplane import events as e
-from controlplane.attempt import Attempt, AttemptState, RankState
+from controlplane.attempt import Attempt, AttemptState, RankState, launched_at
 from controlplane.model import JobSpec, Restart, RestartScope, Value
 
 
@@ -194,17 +195,18 @@ def deadline(job: Job) -> float | None:
         times.append(job.retry_at)
     if spec.active_deadline_s is not None and job.active_at is not None:
         times.append(job.active_at + spec.active_deadline_s)
-    if attempt is not None and attempt.state is AttemptState.STARTING:
-        times.append(attempt.placed_at + spec.start_timeout_s)
-    if attempt is not None and spec.restart.scope is RestartScope.RANK and job.restarts:
-        times.extend(rank_deadlines(attempt))
+    if attempt is not None and phase in ACTIVE:
+        if spec.restart.scope is RestartScope.RANK:
+            times.extend(_rank_deadlines(attempt, spec.start_timeout_s))
+        elif phase is Phase.STARTING:
+            times.append(attempt.placed_at + spec.start_timeout_s)
     return min(times, default=None)
 
 
-def rank_deadlines(attempt: Attempt) -> list[float]:
-    """When the back-off of single ranks ends."""
-    return [
-        rank.retry_at
-        for rank in attempt.ranks
-        if rank.state is RankState.BACKOFF and rank.retry_at is not None
-    ]
+def _rank_deadlines(attempt: Attempt, start_timeout_s: float) -> Iterator[float]:
+    """When the back-off of single ranks ends, and when one that has not started is too late."""
+    for rank in attempt.ranks:
+        if rank.state is RankState.BACKOFF and rank.retry_at is not None:
+            yield rank.retry_at
+        elif rank.state is RankState.PENDING:
+            yield launched_at(attempt, rank) + start_timeout_s

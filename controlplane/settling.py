@@ -6,7 +6,7 @@ finds them again. `settle` is what follows at once; `due` is what follows becaus
 
 from controlplane import events as e
 from controlplane import restart
-from controlplane.attempt import Attempt, AttemptState, Rank, RankState
+from controlplane.attempt import Attempt, AttemptState, Rank, RankState, launched_at
 from controlplane.job import ACTIVE, FINISHED, Job, Phase, evolve
 from controlplane.model import PLATFORM_CAUSES, Cause, Restart, RestartScope
 from controlplane.restart import Again, GiveUp
@@ -133,18 +133,21 @@ def due(job: Job, now: float) -> list[e.Event]:
 
 
 def _attempt_due(draft: Draft, attempt: Attempt) -> None:
-    job, now = draft.job, draft.now
-    limit_s = job.spec.start_timeout_s
-    if attempt.state is AttemptState.STARTING and _is_past(attempt.placed_at, limit_s, now):
-        missing = len(attempt.ranks) - attempt.up
-        message = f"{missing} of {len(attempt.ranks)} ranks had not started after {limit_s:g} s"
+    job, now, limit_s = draft.job, draft.now, draft.job.spec.start_timeout_s
+    late = [i for i, rank in enumerate(attempt.ranks) if _is_late(attempt, rank, limit_s, now)]
+    if late:
+        message = f"{len(late)} of {len(attempt.ranks)} ranks had not started after {limit_s:g} s"
         spends = restart.spends_budget(job.spec.restart, Cause.START_TIMEOUT)
-        late = Restart(now, attempt.number, Cause.START_TIMEOUT, spends, message=message)
-        stop_attempt(draft, restart.again(job, late, now))
+        ledger = Restart(now, attempt.number, Cause.START_TIMEOUT, spends, message=message)
+        stop_attempt(draft, restart.again(job, ledger, now))
         return
     for index, rank in enumerate(attempt.ranks):
         if rank.state is RankState.BACKOFF and rank.retry_at is not None and rank.retry_at <= now:
             draft.add(e.RankRelaunched(job.id, attempt.number, index))
+
+
+def _is_late(attempt: Attempt, rank: Rank, limit_s: float, now: float) -> bool:
+    return rank.state is RankState.PENDING and _is_past(launched_at(attempt, rank), limit_s, now)
 
 
 def _is_past(since: float | None, limit_s: float | None, now: float) -> bool:

@@ -382,6 +382,27 @@ def test_a_single_rank_may_restart_in_its_place():
     given.when(exited(1, 1)).then()
 
 
+def test_a_rank_launched_again_that_does_not_start_in_time_restarts_the_gang():
+    policy = RestartPolicy(limit=2, scope=RestartScope.RANK)
+    given = running_job(spec(restart=policy, start_timeout_s=60)).when(exited(1, 1))
+    given.later(10).when_time_comes().then_kinds(e.RankRelaunched)
+
+    given.later(59).when_time_comes().then()
+    given.later(1).when_time_comes().then_kinds(e.JobRestarting)
+
+    assert given.job().restarts[-1].cause is Cause.START_TIMEOUT
+
+
+def test_a_rank_in_back_off_is_not_late_for_the_start():
+    policy = RestartPolicy(limit=2, scope=RestartScope.RANK, backoff_s_first=200)
+    given = placed_job(spec(restart=policy, start_timeout_s=60))
+    given.when(c.ReportRanks(job="j1", attempt=1, started=(0,)), exited(1, 1))
+
+    given.later(60).when_time_comes().then()
+
+    given.later(200).when_time_comes().then_kinds(e.RankRelaunched)
+
+
 def test_a_rank_in_back_off_lets_go_when_its_gang_stops():
     policy = RestartPolicy(limit=2, scope=RestartScope.RANK)
     given = running_job(spec(restart=policy)).when(exited(1, 1))

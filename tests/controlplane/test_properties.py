@@ -182,17 +182,18 @@ class Live:
             effect, attempt = wanted(job), job.attempt
             if effect is None or attempt is None:
                 continue
-            every = tuple(range(len(attempt.ranks)))
-            if isinstance(effect, StopGang) != (how == "stop"):
-                continue
-            if isinstance(effect, StopGang):
-                report = c.ReportRanks(job=job.id, attempt=attempt.number, gone=every)
-            elif how == "start":
-                report = c.ReportRanks(job=job.id, attempt=attempt.number, started=every)
-            else:
-                done = tuple(Exit(i, 0) for i in every)
-                report = c.ReportRanks(job=job.id, attempt=attempt.number, exited=done)
-            self.record(decide(self.world, report, self.now))
+            for run in {rank.incarnation for rank in attempt.ranks}:
+                report = self.willing_report(job, attempt, run, how)
+                self.record(decide(self.world, report, self.now))
+
+    def willing_report(self, job, attempt, run, how) -> c.ReportRanks:
+        about = {"job": job.id, "attempt": attempt.number, "incarnation": run}
+        ranks = tuple(i for i, rank in enumerate(attempt.ranks) if rank.incarnation == run)
+        if how == "stop":
+            return c.ReportRanks(gone=ranks, **about)
+        if how == "start":
+            return c.ReportRanks(started=ranks, **about)
+        return c.ReportRanks(exited=tuple(Exit(i, 0) for i in ranks), **about)
 
 
 def run(seed: int) -> Live:
