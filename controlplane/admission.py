@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from controlplane.commands import SubmitJob
 from controlplane.errors import Rejected
 from controlplane.model import JobSpec, Role, is_label
-from controlplane.scheduling.placement import can_ever_fit
+from controlplane.scheduling.placement import why_never_fits
 from controlplane.world import World
 
 RANKS_MAX = 10_000
@@ -117,8 +117,7 @@ def require_fit(world: World, spec: JobSpec) -> None:
             "can_never_fit",
             f"the gang needs {spec.gpus} GPUs; queue {spec.queue} may hold at most {ceiling}",
         )
-    present = [node.info.gpus for node in world.nodes.values() if not node.removed]
-    # Before the first report nothing is known of the cluster, so nothing can be ruled out.
-    never = can_ever_fit(spec, present) if present else ""
+    # Until every node has been reported nothing can be ruled out.
+    never = why_never_fits(spec, world.nodes_by_size) if world.surveyed else ""
     if never:
         raise Rejected("can_never_fit", never)

@@ -47,6 +47,7 @@ EVENT_TYPES: dict[str, type[e.Event]] = {
         e.NodeCordoned,
         e.NodeUncordoned,
         e.QueueDefined,
+        e.ClusterSurveyed,
         e.EngineStarted,
     )
 }

@@ -77,6 +77,20 @@ class ReportNodeRemoved(Command, frozen=True):
     node: str
 
 
+class ReportCluster(Command, frozen=True):
+    """Every node that the cluster has: those that answer, and those that do not.
+
+    It answers a survey. A node that is known and not listed has left the cluster.
+    """
+
+    up: tuple[NodeInfo, ...]
+    down: tuple[NodeInfo, ...] = ()
+
+
+class ReportSurveyed(Command, frozen=True):
+    """By now every node of the cluster has been reported."""
+
+
 class ReportRanks(Command, frozen=True):
     """What the cluster saw of an attempt's ranks.
 
@@ -103,5 +117,7 @@ Request = (
     | CordonNode
     | UncordonNode
 )
-Report = ReportNode | ReportNodeLost | ReportNodeRemoved | ReportRanks
+Report = (
+    ReportNode | ReportNodeLost | ReportNodeRemoved | ReportCluster | ReportSurveyed | ReportRanks
+)
 AnyCommand = Request | Report

@@ -4,6 +4,7 @@
 recorded; what the cluster reports is never refused, only found to be old news.
 """
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from controlplane import commands as c
@@ -13,15 +14,20 @@ from controlplane.admission import admit, problems, require_fit
 from controlplane.errors import Rejected
 from controlplane.job import ACTIVE, Job, Phase, scaled
 from controlplane.model import Cause, Restart, is_label
-from controlplane.reports import node_lost, node_removed, node_reported, ranks_reported
+from controlplane.reports import node_lost, node_removed, node_reported, parts_of, ranks_reported
 from controlplane.settling import Draft, settle, stop_attempt
 from controlplane.world import Node, World
 
 JobRequest = c.CancelJob | c.SuspendJob | c.ResumeJob | c.DeleteJob | c.ScaleJob
 
 
+def unfold(world: World, command: c.AnyCommand) -> Sequence[c.AnyCommand]:
+    """A command as the ones to decide in its place, one after the other."""
+    return parts_of(world, command) if isinstance(command, c.ReportCluster) else (command,)
+
+
 def decide(world: World, command: c.AnyCommand, now: float) -> list[e.Event]:
-    """The events that a command makes happen; if it raises Rejected, nothing happens."""
+    """The events that an unfolded command makes happen; if it raises Rejected, nothing happens."""
     match command:
         case c.ReportRanks():
             return ranks_reported(world, command, now)
@@ -35,6 +41,10 @@ def decide(world: World, command: c.AnyCommand, now: float) -> list[e.Event]:
             return node_lost(world, command, now)
         case c.ReportNodeRemoved():
             return node_removed(world, command, now)
+        case c.ReportSurveyed():
+            return [] if world.surveyed else [e.ClusterSurveyed()]
+        case c.ReportCluster():
+            raise AssertionError("a survey is unfolded before it is decided")
         case c.DefineQueue():
             return _define_queue(world, command)
         case c.CordonNode():

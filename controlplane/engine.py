@@ -19,7 +19,7 @@ import msgspec
 
 from controlplane import events as e
 from controlplane.commands import AnyCommand
-from controlplane.decider import decide
+from controlplane.decider import decide, unfold
 from controlplane.effects import Effect, Survey, wanted
 from controlplane.errors import Rejected
 from controlplane.job import Job
@@ -163,7 +163,7 @@ class Engine:
             self._place_gangs(step)
         await self._commit(step)
         self._answer(step)
-        if self._resync_at is not None and step.now >= self._resync_at:
+        if self._resync_at is not None and self._clock.now() >= self._resync_at:
             await self._ask_for_everything()
         elif effects := step.effects():
             await self._cluster.carry_out(effects)
@@ -179,13 +179,15 @@ class Engine:
         known = world.receipts.get(command.id) if command.id else None
         if known is not None:
             return known
+        stream = ""
         try:
-            events = decide(world, command, step.now)
+            for part in unfold(world, command):
+                for event in decide(world, part, step.now):
+                    step.record(event, command.id, command.actor)
+                    stream = stream or event.stream
         except Rejected as refusal:
             return refusal
-        for event in events:
-            step.record(event, command.id, command.actor)
-        return Receipt(world.position, events[0].stream if events else "")
+        return Receipt(world.position, stream)
 
     def _decide_what_is_due(self, step: "_Step") -> None:
         while (job := self.world.next_due(step.now)) is not None:

@@ -168,6 +168,14 @@ class QueueDefined(Event, frozen=True):
         return f"queue/{self.queue.name}"
 
 
+class ClusterSurveyed(Event, frozen=True):
+    """Every node of the cluster is known, so what fits on none of them can never fit."""
+
+    @property
+    def stream(self) -> str:
+        return "cluster"
+
+
 class EngineStarted(Event, frozen=True):
     """A control plane began to lead; what it decides from here on is this release's doing."""
 

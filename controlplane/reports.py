@@ -47,6 +47,18 @@ def _news(attempt: Attempt, report: c.ReportRanks) -> c.ReportRanks:
     )
 
 
+def parts_of(world: World, survey: c.ReportCluster) -> list[c.AnyCommand]:
+    """A survey as reports on single nodes, each to be decided after the one before has happened."""
+    parts: list[c.AnyCommand] = [c.ReportNode(node=info) for info in survey.up]
+    for info in survey.down:
+        if info.name not in world.nodes:
+            parts.append(c.ReportNode(node=info))
+        parts.append(c.ReportNodeLost(node=info.name, message="it does not answer"))
+    listed = {info.name for info in (*survey.up, *survey.down)}
+    parts += [c.ReportNodeRemoved(node=name) for name in world.nodes if name not in listed]
+    return [*parts, c.ReportSurveyed()]
+
+
 def node_reported(world: World, report: c.ReportNode) -> list[e.Event]:
     known = world.nodes.get(report.node.name)
     if known is not None and known.info == report.node and known.ready:

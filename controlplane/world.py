@@ -68,6 +68,7 @@ class Image(Value, frozen=True, kw_only=True):
     position: int
     at: float
     hash: bytes
+    surveyed: bool
     jobs: list[Job]
     nodes: list[Node]
     queues: list[Queue]
@@ -78,6 +79,8 @@ class World:
     def __init__(self) -> None:
         self.position = 0
         self.at = 0.0
+        # Whether every node of the cluster has been reported.
+        self.surveyed = False
         self.jobs: dict[str, Job] = {}
         self.nodes: dict[str, Node] = {}
         self.queues: dict[str, Queue] = {DEFAULT_QUEUE.name: DEFAULT_QUEUE}
@@ -96,6 +99,8 @@ class World:
             self._apply_to_node(event)
         elif isinstance(event, e.QueueDefined):
             self.queues[event.queue.name] = event.queue
+        elif isinstance(event, e.ClusterSurveyed):
+            self.surveyed = True
         self.position = recorded.position
         self.at = recorded.at
         if recorded.cause:
@@ -202,14 +207,25 @@ class World:
         self._put_node(node)
 
     def _put_node(self, node: Node) -> None:
-        if node.name not in self.nodes:
+        old = self.nodes.get(node.name)
+        if old is None:
             self.node_names.append(node.name)
+        else:
+            self._count_node(old, -1)
+        self._count_node(node, 1)
         self.nodes[node.name] = node
         self.tenants.setdefault(node.name, {})
         mask = node.devices
         for job_id in self.tenants[node.name]:
             mask &= ~self._held_on(node.name, self.jobs[job_id])
         self.free.set_node(node.ordinal, mask, is_open=node.takes_work)
+
+    def _count_node(self, node: Node, change: int) -> None:
+        if not node.removed:
+            count = self.nodes_by_size.get(node.info.gpus, 0) + change
+            self.nodes_by_size[node.info.gpus] = count
+            if not count:
+                del self.nodes_by_size[node.info.gpus]
 
     def _held_on(self, node: str, job: Job) -> int:
         assert job.attempt is not None
@@ -271,6 +287,7 @@ class World:
             position=self.position,
             at=self.at,
             hash=hash,
+            surveyed=self.surveyed,
             jobs=list(self.jobs.values()),
             nodes=list(self.nodes.values()),
             queues=list(self.queues.values()),
@@ -283,6 +300,7 @@ class World:
         world = cls()
         world.position = image.position
         world.at = image.at
+        world.surveyed = image.surveyed
         world.jobs = {job.id: job for job in image.jobs}
         world.nodes = {node.name: node for node in image.nodes}
         world.queues = {queue.name: queue for queue in image.queues}
@@ -303,9 +321,12 @@ class World:
         # Free devices, and the names of the nodes, both by ordinal.
         self.free = FreeDevices()
         self.node_names = [node.name for node in self.nodes.values()]
+        # GPUs of a node -> how many nodes of the cluster have so many.
+        self.nodes_by_size: dict[int, int] = {}
         self._deadlines: list[tuple[float, str]] = []
         for node in self.nodes.values():
             self.free.set_node(node.ordinal, node.devices, is_open=node.takes_work)
+            self._count_node(node, 1)
         for job in self.jobs.values():
             self.ids[job.namespace, job.name] = job.id
             self._index(job)
@@ -328,6 +349,7 @@ class World:
             q: n for q, n in twin.used.items() if n
         }
         assert self.tenants == twin.tenants
+        assert self.nodes_by_size == twin.nodes_by_size
         assert self.free.masks == twin.free.masks
         assert self.free.open == twin.free.open
         assert [x for x in self.free.by_count if x] == [x for x in twin.free.by_count if x]

@@ -4,7 +4,7 @@ A gang that fits on one node goes to the node that it fills best. A larger one t
 nodes first, so that it spans few, and its last ranks go to the node that they fill best.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from controlplane.devices import FreeDevices, lowest
 from controlplane.model import JobSpec, Placement, Slot
@@ -94,20 +94,19 @@ def _fill(room: int, needs: Needs) -> tuple[Needs, Needs]:
     return here, left
 
 
-def can_ever_fit(spec: JobSpec, gpus_by_node: Sequence[int]) -> str:
+def why_never_fits(spec: JobSpec, nodes_by_size: Mapping[int, int]) -> str:
     """Nothing if the gang may fit on an empty cluster, else why it never can.
 
-    Only what is certain counts: each rank needs a node with enough GPUs, and all ranks that need
-    at least so many must find room at once.
+    `nodes_by_size` says how many nodes have so many GPUs. Only what is certain counts: all ranks
+    that need at least so many GPUs must find room at once.
     """
     for gpus in sorted({role.gpus for role in spec.roles if role.gpus}, reverse=True):
         ranks = sum(role.replicas for role in spec.roles if role.gpus >= gpus)
-        room = sum(node // gpus for node in gpus_by_node)
+        room = sum(count * (size // gpus) for size, count in nodes_by_size.items())
         if room == 0:
-            largest = max(gpus_by_node, default=0)
+            largest = max(nodes_by_size, default=0)
             return f"a rank needs {gpus} GPUs on one node; the largest node has {largest}"
         if ranks > room:
             return f"{ranks} ranks need {gpus} GPUs each; the whole cluster has room for {room}"
-    if spec.gpus > sum(gpus_by_node):
-        return f"the gang needs {spec.gpus} GPUs; the whole cluster has {sum(gpus_by_node)}"
-    return ""
+    total = sum(size * count for size, count in nodes_by_size.items())
+    return "" if spec.gpus <= total else f"the gang needs {spec.gpus} GPUs; the cluster has {total}"

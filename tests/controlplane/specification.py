@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from controlplane import commands as c
 from controlplane import events as e
-from controlplane.decider import decide
+from controlplane.decider import decide, unfold
 from controlplane.errors import Rejected
 from controlplane.job import Job
 from controlplane.model import (
@@ -64,9 +64,10 @@ class Given:
         """Decides each command and lets its events happen."""
         self.decided: list[e.Event] = []
         for command in commands:
-            events = decide(self.world, command, self.now)
-            self.happened(*events, cause=command.id)
-            self.decided += events
+            for part in unfold(self.world, command):
+                events = decide(self.world, part, self.now)
+                self.happened(*events, cause=command.id)
+                self.decided += events
         return self
 
     def when_time_comes(self) -> "Given":

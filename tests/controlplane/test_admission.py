@@ -70,7 +70,8 @@ def test_an_unknown_queue_is_refused_with_the_known_ones():
     ],
 )
 def test_a_gang_that_can_never_fit_is_refused_at_once_with_the_reason(of, told):
-    refusal = Given(node("n1"), node("n2")).refuses(submit(of=of))
+    surveyed = Given(node("n1"), node("n2"), e.ClusterSurveyed())
+    refusal = surveyed.refuses(submit(of=of))
 
     assert (refusal.code, refusal.message) == ("can_never_fit", told)
 
@@ -82,13 +83,14 @@ def test_a_gang_larger_than_its_queue_may_hold_is_refused():
 
 
 def test_a_gang_that_fits_only_on_nodes_that_are_away_may_wait_for_them():
-    given = Given(node("n1"), node("n2"), e.NodeLost("n2"), e.NodeCordoned("n1"))
+    away = (e.NodeLost("n2"), e.NodeCordoned("n1"))
+    given = Given(node("n1"), node("n2"), e.ClusterSurveyed(), *away)
 
     given.when(submit(of=spec(workers=2, gpus=8))).then_kinds(e.JobSubmitted)
 
 
-def test_before_the_first_node_is_known_no_gang_is_ruled_out():
-    Given().when(submit(of=spec(workers=100, gpus=8))).then_kinds(e.JobSubmitted)
+def test_until_every_node_is_known_no_gang_is_ruled_out():
+    Given(node()).when(submit(of=spec(workers=100, gpus=8))).then_kinds(e.JobSubmitted)
 
 
 @pytest.mark.parametrize("verb", [c.CancelJob, c.SuspendJob, c.ResumeJob])
@@ -123,7 +125,7 @@ def test_only_a_suspended_job_can_be_resumed():
 def test_a_scale_that_makes_no_sense_is_refused(role, replicas, code):
     command = c.ScaleJob(namespace="default", name="train", role=role, replicas=replicas)
 
-    assert running_job().refuses(command).code == code
+    assert running_job().happened(e.ClusterSurveyed()).refuses(command).code == code
 
 
 def test_queues_are_checked_too():

@@ -226,6 +226,32 @@ def test_a_node_that_comes_back_offers_only_what_is_not_held():
     assert given.world.free.total == 4
 
 
+def test_a_survey_tells_of_every_node_and_of_those_that_left():
+    given = Given(node("n1"), node("n2"), node("n3"))
+    survey = c.ReportCluster(up=(node("n1").info, node("n4").info), down=(node("n2").info,))
+
+    given.when(survey)
+
+    given.then(
+        node("n4"),
+        e.NodeLost("n2", "it does not answer"),
+        e.NodeRemoved("n3"),
+        e.ClusterSurveyed(),
+    )
+    given.when(survey).then()
+
+
+def test_a_gang_on_two_nodes_that_both_left_restarts_once():
+    placement = on(("n1", range(4)), ("n2", range(4)))
+    given = Given(node("n1"), node("n2")).when(submit())
+    given.happened(e.GangPlaced("j1", 1, placement))
+
+    given.when(c.ReportCluster(up=()))
+
+    assert [type(x) for x in given.decided].count(e.JobRestarting) == 1
+    assert given.job().live_attempt is None
+
+
 def test_a_pod_deleted_by_hand_restarts_the_gang_for_free():
     given = running_job().when(c.ReportRanks(job="j1", attempt=1, gone=(1,)))
 

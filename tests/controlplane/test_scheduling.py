@@ -1,5 +1,7 @@
 """All or nothing, first in first out, and where a gang goes."""
 
+from collections import Counter
+
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
@@ -8,7 +10,7 @@ from controlplane import events as e
 from controlplane.devices import FreeDevices, lowest, mask_of
 from controlplane.model import Queue, Role
 from controlplane.queries import why
-from controlplane.scheduling.placement import can_ever_fit, place
+from controlplane.scheduling.placement import place, why_never_fits
 from tests.controlplane.specification import Given, node, on, spec, submit
 
 
@@ -152,7 +154,7 @@ def test_a_placement_is_whole_disjoint_and_within_the_nodes(nodes, roles):
 @hypothesis_given(nodes_of, roles_of)
 def test_what_is_said_never_to_fit_is_not_placed_on_an_empty_cluster(nodes, roles):
     of = gang(roles)
-    if can_ever_fit(of, nodes):
+    if why_never_fits(of, Counter(nodes)):
         assert place(empty_cluster(nodes), of, str) is None
 
 
@@ -162,7 +164,7 @@ def test_a_gang_of_equal_ranks_is_placed_whenever_it_fits(nodes, ranks, gpus):
     fits = sum(n // gpus for n in nodes) >= ranks
 
     assert (place(empty_cluster(nodes), of, str) is not None) == fits
-    assert (can_ever_fit(of, nodes) == "") == fits
+    assert (why_never_fits(of, Counter(nodes)) == "") == fits
 
 
 @hypothesis_given(st.integers(0, 2**16), st.integers(0, 16))

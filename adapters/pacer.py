@@ -1,0 +1,48 @@
+"""SimPy beside asyncio: a model whose time follows a clock, so a real server can run on it.
+
+The model lags behind between its events. So whoever acts on it calls `sync` first; that also makes
+the pacer look again, for there may be something new to wait for.
+"""
+
+import math
+from typing import NoReturn
+
+import simpy
+
+from controlplane.ports import Clock
+
+# After so many events the others get their turn, however far behind the model is.
+EVENTS_MAX = 1000
+
+
+class Pacer:
+    """`clock` is the pacer's own to wait on; `origin` is what it shows at the model's time 0."""
+
+    def __init__(self, env: simpy.Environment, clock: Clock, *, origin: float) -> None:
+        self._env = env
+        self._clock = clock
+        self._origin = origin
+
+    def sync(self) -> None:
+        """Lets all happen that is due, and brings the model's time up to the clock's."""
+        now = self._clock.now()
+        while self._due(now):
+            self._env.step()
+        if now - self._origin > self._env.now:
+            self._env.run(until=now - self._origin)
+        self._clock.wake()
+
+    async def run(self) -> NoReturn:
+        """Lets everything happen at its time, for ever. A failure of the model ends it."""
+        while True:
+            now = self._clock.now()
+            for _ in range(EVENTS_MAX):
+                if not self._due(now):
+                    break
+                self._env.step()
+            next_s = self._env.peek()
+            await self._clock.wait(None if math.isinf(next_s) else self._origin + next_s)
+
+    def _due(self, now: float) -> bool:
+        # Compared as the clock shows it: the other way round, rounding could wait for ever.
+        return self._origin + self._env.peek() <= now

@@ -1,0 +1,91 @@
+"""Virtual time: SimPy's clock as ours, and a coroutine as a SimPy process.
+
+All that happens at one instant is decided in one step of the engine: whoever waits on this clock
+resumes after every other event of that instant.
+"""
+
+from collections.abc import Coroutine, Generator
+from typing import Any, TypeVar
+
+import simpy
+from simpy.events import Event, EventPriority, Process, Timeout
+
+T = TypeVar("T")
+
+# SimPy takes the lowest number first, and its own events have 0 and 1.
+LAST = EventPriority(2)
+
+
+def as_process(env: simpy.Environment, coroutine: Coroutine[Any, Any, T]) -> Process:
+    """Runs a coroutine that awaits nothing but SimPy events; the process's value is its result."""
+    return env.process(_steps(coroutine))
+
+
+def _steps(coroutine: Coroutine[Any, Any, T]) -> Generator[Event, Any, T]:
+    return (yield from coroutine.__await__())
+
+
+class SimpyClock:
+    """`origin` is the time that is shown when the environment's time is 0."""
+
+    def __init__(self, env: simpy.Environment, *, origin: float = 0.0) -> None:
+        self._env = env
+        self._origin = origin
+        # Adding the origin may round a deadline down; who waited for it still sees it reached.
+        self._reached = float("-inf")
+        self._bell: _Bell | None = None
+        self._until: float | None = None
+        self._woken = False
+        # The times of the timeouts that are under way, the next one last. A wait makes a new one
+        # only if none of them comes in time, so a far deadline costs nothing at each wake-up.
+        self._alarms: list[float] = []
+
+    def now(self) -> float:
+        return max(self._reached, self._origin + self._env.now)
+
+    async def wait(self, until: float | None) -> None:
+        assert self._bell is None, "a clock has one waiter"
+        self._bell, self._until = _Bell(self._env), until
+        if self._woken or (until is not None and until <= self.now()):
+            self._bell.ring()
+        elif until is not None:
+            self._set_alarm(until)
+        try:
+            await self._bell
+        finally:
+            self._bell, self._woken = None, False
+
+    def wake(self) -> None:
+        self._woken = True
+        if self._bell is not None:
+            self._bell.ring()
+
+    def _set_alarm(self, until: float) -> None:
+        if self._alarms and self._alarms[-1] <= until:
+            return
+        self._alarms.append(until)
+        alarm = Timeout(self._env, until - self.now())
+        alarm.callbacks.append(self._alarmed)
+
+    def _alarmed(self, _: Event) -> None:
+        at = self._alarms.pop()
+        if self._bell is None or self._until is None:
+            return
+        if self._until <= max(at, self.now()):
+            self._reached = max(self._reached, self._until)
+            self._bell.ring()
+        else:
+            self._set_alarm(self._until)
+
+
+class _Bell(Event):
+    """Resumes its one waiter, after all else that happens at the instant it rings."""
+
+    def ring(self) -> None:
+        if not self.triggered:
+            self._ok = True
+            self._value = None
+            self.env.schedule(self, LAST)
+
+    def __await__(self) -> Generator[Event, Any, None]:
+        yield self

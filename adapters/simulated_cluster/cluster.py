@@ -1,0 +1,338 @@
+"""Effects become gangs in the machine, and what happens there becomes reports.
+
+The cluster keeps running while the control plane is down. An attempt that this object has never
+heard of, but whose ranks run according to the log, has therefore been running all the time, and
+only its remaining work is left to do.
+
+No method awaits anything, so the adapter serves under SimPy and asyncio alike.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, assert_never
+
+import simpy
+
+from adapters.simulated_cluster.log_lines import log_lines
+from adapters.simulated_cluster.workload import is_new, together, what_to_do
+from controlplane.attempt import Attempt, RankState
+from controlplane.commands import (
+    Report,
+    ReportCluster,
+    ReportNode,
+    ReportNodeLost,
+    ReportNodeRemoved,
+    ReportRanks,
+)
+from controlplane.effects import Effect, LaunchGang, StopGang, Survey
+from controlplane.job import Job
+from controlplane.model import Cause, Exit, NodeInfo
+from simulator import machine as m
+from simulator.faults import FaultKind
+from simulator.topology import ClusterModel, NodeModel
+
+# Attempts that are over are remembered in case their reports were lost on the way. A forgotten one
+# does no harm: if it is asked for again, the job's state says enough to end it once more.
+OVER_KEPT = 4096
+
+_MESSAGES = {FaultKind.CRASH: "node {} crashed", FaultKind.SPOT_RECLAIM: "node {} was reclaimed"}
+
+
+class _Key(NamedTuple):
+    """A gang in the machine: the attempt's ranks, or one rank that runs once more."""
+
+    job: str
+    attempt: int
+    incarnation: int = 0
+    rank: int = 0
+
+
+class _Seen:
+    """What is known of a job's latest attempt: what was started, and all that was reported."""
+
+    __slots__ = ("attempt", "job", "keys", "left", "reports", "stopping")
+
+    def __init__(self, job: str, attempt: int) -> None:
+        self.job = job
+        self.attempt = attempt
+        self.keys: list[_Key] = []
+        # How many ranks have neither exited nor gone.
+        self.left = 0
+        self.reports: list[ReportRanks] = []
+        self.stopping = False
+
+
+class SimulatedCluster:
+    """`origin` is the time at which the environment's time is 0: the birth of the cluster.
+
+    Where the environment follows a clock, `sync` brings it up to the present; see `Pacer.sync`.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        model: ClusterModel,
+        *,
+        origin: float = 0.0,
+        sync: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._env = env
+        self._origin = origin
+        self._sync = sync
+        self._report: Callable[[Report], None] = lambda report: None
+        self._seen: dict[str, _Seen] = {}
+        self._over: deque[_Seen] = deque()
+        self._machine = m.Machine(env, model, self._hear)
+
+    async def connect(self, report: Callable[[Report], None]) -> None:
+        self._report = report
+
+    async def carry_out(self, effects: Sequence[Effect]) -> None:
+        self._sync()
+        for effect in effects:
+            match effect:
+                case LaunchGang():
+                    self._launch(effect.job)
+                case StopGang():
+                    self._stop(effect.job)
+                case Survey():
+                    self._tell_all_nodes()
+                case _:
+                    assert_never(effect)
+
+    async def logs(self, job: Job, rank: int, lines_max: int) -> list[str]:
+        self._sync()
+        lines = log_lines(job, rank, self._now())
+        return lines[-lines_max:] if lines_max > 0 else []
+
+    @property
+    def running(self) -> list[tuple[str, int]]:
+        """The attempts of which something is in the cluster, as (job, attempt)."""
+        return sorted(
+            {(key.job, key.attempt) for key in self._machine.keys if isinstance(key, _Key)}
+        )
+
+    def fail_node(
+        self, name: str, repair_s: float | None, kind: FaultKind = FaultKind.CRASH
+    ) -> None:
+        """Makes a node fail now; without `repair_s` for good. An unknown name is a LookupError."""
+        if self._machine.node(name) is None:
+            raise LookupError(f"the simulated cluster has no node {name}")
+        self._sync()
+        self._machine.fail(name, repair_s, kind)
+
+    def _launch(self, job: Job) -> None:
+        attempt = _attempt(job)
+        seen = self._seen.get(job.id)
+        if seen is not None and seen.attempt >= attempt.number:
+            if seen.attempt == attempt.number and not seen.stopping:
+                self._tell_again(seen)
+                self._start_again(seen, job, attempt)
+            return
+        seen = self._seen[job.id] = _Seen(job.id, attempt.number)
+        if is_new(attempt):
+            key = _Key(job.id, attempt.number)
+            self._start(seen, key, job, attempt, _ranks(len(attempt.ranks)))
+        else:
+            self._adopt(seen, job, attempt)
+
+    def _adopt(self, seen: _Seen, job: Job, attempt: Attempt) -> None:
+        """Takes over ranks that have been running all the time. On a lost node nothing has."""
+        here = tuple(
+            i
+            for i, rank in enumerate(attempt.ranks)
+            if rank.incarnation == 0 and rank.state in (RankState.PENDING, RankState.RUNNING)
+        )
+        self._start(seen, _Key(job.id, attempt.number), job, attempt, here)
+        self._start_again(seen, job, attempt)
+        for i, rank in enumerate(attempt.ranks):
+            if rank.state is RankState.LOST:
+                lost = Exit(i, None, Cause.NODE_LOST, rank.message)
+                self._tell(_Key(job.id, attempt.number, rank.incarnation), exited=(lost,))
+
+    def _start_again(self, seen: _Seen, job: Job, attempt: Attempt) -> None:
+        """Starts every rank that is to run once more and does not yet."""
+        for key in _once_more(job, attempt):
+            if key not in seen.keys:
+                self._start(seen, key, job, attempt, (key.rank,))
+
+    def _start(
+        self, seen: _Seen, key: _Key, job: Job, attempt: Attempt, ranks: tuple[int, ...]
+    ) -> None:
+        parts = what_to_do(job, attempt, ranks, self._now())
+        seen.keys.append(key)
+        seen.left += len(ranks)
+        up = [rank for part in parts if part.elapsed_s is not None for rank in part.ranks]
+        if up:
+            self._tell(key, started=tuple(sorted(up)))
+        self._machine.start(m.Gang(key, attempt.placement, parts, together=together(job)))
+
+    def _stop(self, job: Job) -> None:
+        attempt = _attempt(job)
+        seen = self._seen.get(job.id)
+        if seen is not None and seen.attempt == attempt.number and seen.keys:
+            self._stop_known(seen, job, attempt)
+            return
+        if seen is None or seen.attempt < attempt.number:
+            seen = self._seen[job.id] = _Seen(job.id, attempt.number)
+            seen.stopping = True
+            self._put_away(seen)
+        for incarnation, ranks in _by_incarnation(attempt).items():
+            self._tell(_Key(job.id, attempt.number, incarnation), gone=tuple(ranks))
+
+    def _stop_known(self, seen: _Seen, job: Job, attempt: Attempt) -> None:
+        self._tell_again(seen)
+        if seen.stopping:
+            return
+        seen.stopping = True
+        for key in seen.keys:
+            self._machine.stop(key)
+        for key in _once_more(job, attempt, lost=True):
+            if key not in seen.keys:
+                self._tell(key, gone=(key.rank,))
+
+    def _now(self) -> float:
+        return self._origin + self._env.now
+
+    # ---------------------------------------------------------------- what happens -> reports
+
+    def _hear(self, happening: m.Happening) -> None:
+        match happening:
+            case m.Started():
+                self._tell(happening.key, started=happening.ranks)
+            case m.Ended():
+                exits = _exits(happening.ends)
+                self._tell(happening.key, exited=exits, over=len(exits))
+            case m.Stopped():
+                self._tell(happening.key, gone=happening.ranks, over=len(happening.ranks))
+            case m.NodeDown():
+                message = _MESSAGES[happening.kind].format(happening.node)
+                self._report(ReportNodeLost(node=happening.node, message=message))
+            case m.NodeUp() | m.Misplaced():
+                self._tell_node(happening.node)
+            case _:
+                assert_never(happening)
+
+    def _tell(
+        self,
+        key: Hashable,
+        *,
+        started: tuple[int, ...] = (),
+        exited: tuple[Exit, ...] = (),
+        gone: tuple[int, ...] = (),
+        over: int = 0,
+    ) -> None:
+        """Reports and remembers. `over` is how many ranks the machine is done with by this."""
+        assert isinstance(key, _Key), key
+        report = ReportRanks(
+            job=key.job,
+            attempt=key.attempt,
+            incarnation=key.incarnation,
+            started=started,
+            exited=exited,
+            gone=gone,
+        )
+        seen = self._seen.get(key.job)
+        if seen is not None and seen.attempt == key.attempt:
+            seen.reports.append(report)
+            seen.left -= over
+            if over and seen.left == 0:
+                self._put_away(seen)
+        self._report(report)
+
+    def _tell_again(self, seen: _Seen) -> None:
+        for report in seen.reports:
+            self._report(report)
+
+    def _tell_all_nodes(self) -> None:
+        found = [node for name in self._machine.nodes if (node := self._machine.node(name))]
+        up = tuple(_info(node) for node, is_up in found if is_up)
+        down = tuple(_info(node) for node, is_up in found if not is_up)
+        self._report(ReportCluster(up=up, down=down))
+
+    def _tell_node(self, name: str) -> None:
+        found = self._machine.node(name)
+        if found is None:
+            self._report(ReportNodeRemoved(node=name))
+            return
+        node, up = found
+        if up:
+            self._report(ReportNode(node=_info(node)))
+        else:
+            self._report(ReportNodeLost(node=name, message=f"node {name} is down"))
+
+    def _put_away(self, seen: _Seen) -> None:
+        """An attempt that is over is remembered for a while."""
+        self._over.append(seen)
+        if len(self._over) > OVER_KEPT:
+            oldest = self._over.popleft()
+            if oldest.left == 0 and self._seen.get(oldest.job) is oldest:
+                del self._seen[oldest.job]
+
+
+def _exits(ends: tuple[m.End, ...]) -> tuple[Exit, ...]:
+    if len(ends) == 1 and ends[0].code == 0:
+        return _clean_exits(ends[0].ranks)
+    return tuple(_exit(rank, end) for end in ends for rank in end.ranks)
+
+
+# Values that never change and are the same for every gang of a size.
+@lru_cache(maxsize=1024)
+def _clean_exits(ranks: tuple[int, ...]) -> tuple[Exit, ...]:
+    return tuple(Exit(rank, 0) for rank in ranks)
+
+
+@lru_cache(maxsize=1024)
+def _ranks(size: int) -> tuple[int, ...]:
+    return tuple(range(size))
+
+
+def _exit(rank: int, end: m.End) -> Exit:
+    match end.fault:
+        case None if end.code is None:
+            return Exit(rank, None, Cause.NODE_LOST, f"node {end.node} could not take the rank")
+        case None:
+            message = f"the workload says to exit with {end.code}" if end.code else ""
+            return Exit(rank, end.code, Cause.EXIT, message)
+        case FaultKind.CRASH:
+            return Exit(rank, None, Cause.NODE_LOST, _MESSAGES[end.fault].format(end.node))
+        case FaultKind.SPOT_RECLAIM:
+            return Exit(rank, 137, Cause.SPOT_RECLAIM, _MESSAGES[end.fault].format(end.node))
+        case _:
+            assert_never(end.fault)
+
+
+def _info(node: NodeModel) -> NodeInfo:
+    return NodeInfo(
+        name=node.name,
+        gpus=node.gpus,
+        gpu_type=node.gpu_type,
+        gpu_memory_mib=node.gpu_memory_mib,
+        rack=node.rack,
+        labels=dict(node.labels),
+    )
+
+
+def _attempt(job: Job) -> Attempt:
+    assert job.attempt is not None, f"{job.id} was never placed"
+    return job.attempt
+
+
+def _once_more(job: Job, attempt: Attempt, *, lost: bool = False) -> list[_Key]:
+    """The ranks that run, or should, for another time in this attempt; the lost ones if asked."""
+    if not job.restarts:
+        return []
+    states = (RankState.PENDING, RankState.RUNNING, *((RankState.LOST,) if lost else ()))
+    return [
+        _Key(job.id, attempt.number, rank.incarnation, i)
+        for i, rank in enumerate(attempt.ranks)
+        if rank.incarnation > 0 and rank.state in states
+    ]
+
+
+def _by_incarnation(attempt: Attempt) -> dict[int, list[int]]:
+    groups = defaultdict[int, list[int]](list)
+    for i, rank in enumerate(attempt.ranks):
+        groups[rank.incarnation].append(i)
+    return groups

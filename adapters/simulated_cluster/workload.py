@@ -1,0 +1,66 @@
+"""What the ranks of a job do, read off its workload and its state. Pure.
+
+A regular rank works for `duration_s`, counted from when the whole gang is up, and exits with 0; a
+rank of a role that serves runs until it is stopped. In a failing try the rank `exit_rank` exits
+with `exit_code` instead, and the others hang until they are stopped, as real gangs do; where single
+ranks restart, the others go on and end well. Tries count through attempts and, within an attempt,
+through the incarnations of that rank.
+"""
+
+from collections import defaultdict
+
+from controlplane.attempt import Attempt, Rank, RankState
+from controlplane.job import Job
+from controlplane.model import RestartScope
+from simulator.machine import Part
+
+_NEW = Rank()
+
+
+def what_to_do(job: Job, attempt: Attempt, ranks: tuple[int, ...], now: float) -> tuple[Part, ...]:
+    """What these ranks have before them, those that behave alike in one part."""
+    spec, work = job.spec, job.spec.workload
+    serving = {i for role in spec.roles if role.serves for i in spec.ranks_of(role.name)}
+    if not serving and work.exit_code == 0 and is_new(attempt):
+        return (Part(ranks, work.duration_s),)
+    failing = _failing_rank(job, attempt)
+    hangs = failing is not None and together(job)
+    alike = defaultdict[tuple[float | None, int, float | None], list[int]](list)
+    for i in ranks:
+        run_s = None if i in serving or hangs else work.duration_s
+        deed = (work.duration_s, work.exit_code) if i == failing else (run_s, 0)
+        alike[*deed, _elapsed_s(job, attempt, i, now)].append(i)
+    return tuple(Part(tuple(ranks), *deed) for deed, ranks in alike.items())
+
+
+def _failing_rank(job: Job, attempt: Attempt) -> int | None:
+    work = job.spec.workload
+    if work.exit_code == 0:
+        return None
+    rank = min(work.exit_rank, len(attempt.ranks) - 1)
+    tries = attempt.number + attempt.ranks[rank].incarnation
+    return rank if work.failing_attempts is None or tries <= work.failing_attempts else None
+
+
+def _elapsed_s(job: Job, attempt: Attempt, index: int, now: float) -> float | None:
+    """How much of its work a rank has done according to the log; None if it is not up."""
+    rank = attempt.ranks[index]
+    if rank.state is not RankState.RUNNING:
+        return None
+    since = working_since(job, attempt, rank)
+    return 0.0 if since is None else max(0.0, now - since)
+
+
+def working_since(job: Job, attempt: Attempt, rank: Rank) -> float | None:
+    """A gang that works together begins when all of it is up."""
+    return attempt.running_at if together(job) else rank.started_at
+
+
+def together(job: Job) -> bool:
+    return job.spec.restart.scope is RestartScope.GANG
+
+
+def is_new(attempt: Attempt) -> bool:
+    """Nothing has happened to any rank. (In a new attempt they are all the same object.)"""
+    ranks = attempt.ranks
+    return bool(ranks) and ranks[0] == _NEW and ranks.count(ranks[0]) == len(ranks)

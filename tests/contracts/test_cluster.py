@@ -1,0 +1,338 @@
+"""What every Cluster promises, whatever stands behind it.
+
+A harness brings a cluster to life, tells its reports, and lets its time pass. Another adapter joins
+by adding its harness to `HARNESSES`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Protocol
+
+import pytest
+import simpy
+
+from adapters.asyncio_clock import AsyncioClock
+from adapters.pacer import Pacer
+from adapters.simulated_cluster import SimulatedCluster
+from controlplane.commands import Report, ReportCluster, ReportRanks
+from controlplane.effects import Survey
+from controlplane.job import Job
+from controlplane.model import Cause, Exit, RestartScope, Workload
+from controlplane.ports import Cluster
+from simulator.topology import grid
+from tests.gangs import launch, on, once_more, placed, queued, running, spec, stop
+
+ORIGIN = 1_700_000_000.0
+
+
+class Harness(Protocol):
+    """A cluster with at least two nodes, of two free devices each, and some way to wait for it."""
+
+    cluster: Cluster
+    nodes: list[str]
+    # How long a workload should run that is to end while a test waits for it.
+    short_s: float
+    reports: list[Report]
+
+    def now(self) -> float: ...
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Lets time pass until the condition holds, and fails if it never does."""
+
+    async def quiet(self) -> None:
+        """Lets enough time pass for everything under way to have been reported."""
+
+
+# -------------------------------------------------------------------- harnesses
+
+
+class Simulated:
+    """The simulated cluster in virtual time."""
+
+    short_s = 60.0
+
+    def __init__(self) -> None:
+        self.env = simpy.Environment()
+        model = grid(2, 2, 4)
+        self.nodes = [node.name for node in model.nodes]
+        self.reports: list[Report] = []
+        self.cluster: Cluster = SimulatedCluster(
+            self.env, model, origin=ORIGIN, sync=lambda: self.sync()
+        )
+
+    def sync(self) -> None:
+        """Nothing: virtual time stands still while somebody acts."""
+
+    def now(self) -> float:
+        return ORIGIN + self.env.now
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            assert self.env.peek() < float("inf"), f"nothing more will happen: {self.reports}"
+            self.env.step()
+
+    async def quiet(self) -> None:
+        self.env.run(until=self.env.now + 300.0)
+
+
+class Paced(Simulated):
+    """The same beside asyncio, ten thousand times as fast as real time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = AsyncioClock(start=ORIGIN, speed=10_000.0)
+        self.pacer = Pacer(self.env, self.clock.twin(), origin=ORIGIN)
+
+    def sync(self) -> None:
+        self.pacer.sync()
+
+    def now(self) -> float:
+        return self.clock.now()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10.0):
+            while not condition():
+                await self.clock.wait(self.clock.now() + 5.0)
+
+    async def quiet(self) -> None:
+        await self.clock.wait(self.clock.now() + 300.0)
+        self.pacer.sync()
+
+
+@asynccontextmanager
+async def simulated() -> AsyncIterator[Harness]:
+    yield Simulated()
+
+
+@asynccontextmanager
+async def paced() -> AsyncIterator[Harness]:
+    harness = Paced()
+    task = asyncio.create_task(harness.pacer.run())
+    try:
+        yield harness
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+HARNESSES: dict[str, Callable[[], AbstractAsyncContextManager[Harness]]] = {
+    "simulated": simulated,
+    "paced": paced,
+}
+
+
+@pytest.fixture(params=HARNESSES)
+async def harness(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
+    async with HARNESSES[request.param]() as harness:
+        await harness.cluster.connect(harness.reports.append)
+        yield harness
+
+
+# -------------------------------------------------------------------- what was reported
+
+
+class Facts:
+    """What the reports say of one attempt, all in all."""
+
+    def __init__(self, harness: Harness, job: Job) -> None:
+        self.harness, self.job = harness, job
+
+    @property
+    def reports(self) -> list[ReportRanks]:
+        attempt = self.job.attempt
+        assert attempt is not None
+        return [
+            report
+            for report in self.harness.reports
+            if isinstance(report, ReportRanks)
+            if (report.job, report.attempt) == (self.job.id, attempt.number)
+        ]
+
+    def of_incarnation(self, number: int) -> list[ReportRanks]:
+        return [report for report in self.reports if report.incarnation == number]
+
+    @property
+    def started(self) -> set[int]:
+        return {rank for report in self.reports for rank in report.started}
+
+    @property
+    def exits(self) -> dict[int, Exit]:
+        return {end.rank: end for report in self.reports for end in report.exited}
+
+    @property
+    def gone(self) -> set[int]:
+        return {rank for report in self.reports for rank in report.gone}
+
+    @property
+    def over(self) -> set[int]:
+        return self.exits.keys() | self.gone
+
+
+def gang(harness: Harness, *, attempt: int = 1, work: Workload | None = None) -> Job:
+    """Two ranks on two nodes."""
+    first, second, *_ = harness.nodes
+    work = work or Workload(duration_s=harness.short_s)
+    placement = on(f"{first}:0", f"{second}:1")
+    return placed(placement, spec(work=work), attempt=attempt, at=harness.now())
+
+
+ENDLESS = Workload(duration_s=1e6)
+
+
+# -------------------------------------------------------------------- the promises
+
+
+async def test_a_survey_reports_every_node(harness: Harness) -> None:
+    await harness.cluster.carry_out([Survey()])
+    await harness.until(lambda: len(harness.reports) > 0)
+    surveys = [report for report in harness.reports if isinstance(report, ReportCluster)]
+    assert sorted(node.name for node in surveys[-1].up) == sorted(harness.nodes)
+    assert surveys[-1].down == ()
+
+
+async def test_every_rank_of_a_gang_starts_and_ends(harness: Harness) -> None:
+    job = gang(harness)
+    facts = Facts(harness, job)
+    await harness.cluster.carry_out([launch(job)])
+    await harness.until(lambda: facts.started == {0, 1})
+    assert not facts.over
+    await harness.until(lambda: facts.over == {0, 1})
+    assert facts.exits == {0: Exit(0, 0), 1: Exit(1, 0)}
+
+
+async def test_a_launch_asked_again_starts_nothing_and_reports_anew(harness: Harness) -> None:
+    job = gang(harness, work=ENDLESS)
+    facts = Facts(harness, job)
+    await harness.cluster.carry_out([launch(job), launch(job)])
+    await harness.until(lambda: facts.started == {0, 1})
+    harness.reports.clear()
+    await harness.cluster.carry_out([launch(job)])
+    await harness.until(lambda: facts.started == {0, 1})
+    await harness.quiet()
+    assert not facts.over
+    assert {report.incarnation for report in facts.reports} == {0}
+
+
+async def test_a_launch_asked_again_after_the_end_reports_the_end(harness: Harness) -> None:
+    job = gang(harness)
+    facts = Facts(harness, job)
+    await harness.cluster.carry_out([launch(job)])
+    await harness.until(lambda: facts.over == {0, 1})
+    harness.reports.clear()
+    await harness.cluster.carry_out([launch(job)])
+    await harness.until(lambda: facts.over == {0, 1})
+    assert facts.started <= {0, 1}
+    assert {end.code for end in facts.exits.values()} == {0}
+
+
+async def test_after_a_stop_every_rank_is_over(harness: Harness) -> None:
+    job = gang(harness, work=ENDLESS)
+    facts = Facts(harness, job)
+    await harness.cluster.carry_out([launch(job)])
+    await harness.until(lambda: facts.started == {0, 1})
+    await harness.cluster.carry_out([stop(job), stop(job)])
+    await harness.until(lambda: facts.over == {0, 1})
+
+
+async def test_a_stop_during_the_start_leaves_nothing_behind(harness: Harness) -> None:
+    job = gang(harness, work=ENDLESS)
+    facts = Facts(harness, job)
+    await harness.cluster.carry_out([launch(job), stop(job)])
+    await harness.until(lambda: facts.over == {0, 1})
+
+
+async def test_a_stop_asked_again_is_answered_again(harness: Harness) -> None:
+    job = gang(harness, work=ENDLESS)
+    facts = Facts(harness, job)
+    await harness.cluster.carry_out([launch(job), stop(job)])
+    await harness.until(lambda: facts.over == {0, 1})
+    harness.reports.clear()
+    await harness.cluster.carry_out([stop(job)])
+    await harness.until(lambda: facts.over == {0, 1})
+
+
+async def test_a_stop_of_an_unknown_attempt_reports_all_of_it_gone(harness: Harness) -> None:
+    job = running(gang(harness), harness.now())
+    facts = Facts(harness, job)
+    await harness.cluster.carry_out([stop(job)])
+    await harness.until(lambda: facts.gone == {0, 1})
+
+
+async def test_a_stopped_attempt_is_not_launched_again(harness: Harness) -> None:
+    job = gang(harness)
+    facts = Facts(harness, job)
+    await harness.cluster.carry_out([launch(job), stop(job)])
+    await harness.until(lambda: facts.over == {0, 1})
+    harness.reports.clear()
+    await harness.cluster.carry_out([launch(job)])
+    await harness.quiet()
+    assert not facts.started
+
+
+async def test_an_older_attempt_is_not_launched(harness: Harness) -> None:
+    old, new = gang(harness, attempt=1), gang(harness, attempt=2)
+    await harness.cluster.carry_out([launch(new), launch(old)])
+    await harness.until(lambda: Facts(harness, new).over == {0, 1})
+    await harness.quiet()
+    assert not Facts(harness, old).started
+
+
+async def test_the_next_attempt_runs_where_the_last_one_was(harness: Harness) -> None:
+    old, new = gang(harness, attempt=1, work=ENDLESS), gang(harness, attempt=2)
+    await harness.cluster.carry_out([launch(old), stop(old)])
+    await harness.until(lambda: Facts(harness, old).over == {0, 1})
+    await harness.cluster.carry_out([launch(new)])
+    await harness.until(lambda: Facts(harness, new).exits.keys() == {0, 1})
+
+
+async def test_a_failing_rank_is_reported_with_its_code(harness: Harness) -> None:
+    work = Workload(duration_s=harness.short_s, exit_code=3, exit_rank=1)
+    job = gang(harness, work=work)
+    facts = Facts(harness, job)
+    await harness.cluster.carry_out([launch(job)])
+    await harness.until(lambda: 1 in facts.exits)
+    assert facts.exits[1].code == 3
+    assert facts.exits[1].cause is Cause.EXIT
+
+
+async def test_a_rank_that_is_to_run_once_more_does_so_alone(harness: Harness) -> None:
+    first, second, *_ = harness.nodes
+    work = Workload(duration_s=harness.short_s, exit_code=3, exit_rank=1, failing_attempts=1)
+    job = placed(on(f"{first}:0", f"{second}:1"), spec(work=work, scope=RestartScope.RANK))
+    facts = Facts(harness, job)
+    await harness.cluster.carry_out([launch(job)])
+    await harness.until(lambda: facts.over == {0, 1})
+    assert facts.exits[1].code == 3
+
+    again = once_more(running(job, harness.now()), rank=1)
+    harness.reports.clear()
+    await harness.cluster.carry_out([launch(again)])
+    await harness.until(lambda: any(r.exited for r in facts.of_incarnation(1)))
+    assert [r.started for r in facts.of_incarnation(1) if r.started] == [(1,)]
+    assert [r.exited for r in facts.of_incarnation(1) if r.exited] == [(Exit(1, 0),)]
+
+
+async def test_who_connects_later_hears_from_then_on(harness: Harness) -> None:
+    job = gang(harness)
+    facts = Facts(harness, job)
+    await harness.cluster.carry_out([launch(job)])
+    await harness.until(lambda: facts.started == {0, 1})
+    harness.reports = []
+    await harness.cluster.connect(harness.reports.append)
+    await harness.until(lambda: facts.over == {0, 1})
+
+
+async def test_logs_are_at_most_as_long_as_asked(harness: Harness) -> None:
+    job = gang(harness, work=ENDLESS)
+    facts = Facts(harness, job)
+    await harness.cluster.carry_out([launch(job)])
+    await harness.until(lambda: facts.started == {0, 1})
+    lines = await harness.cluster.logs(running(job, harness.now()), 1, 100)
+    assert len(await harness.cluster.logs(running(job, harness.now()), 1, 1)) <= 1
+    assert all("\n" not in line for line in lines)
+
+
+async def test_logs_of_a_job_that_was_never_placed_are_empty(harness: Harness) -> None:
+    assert await harness.cluster.logs(queued(spec()), 0, 10) == []

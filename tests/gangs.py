@@ -1,0 +1,97 @@
+"""Jobs in any state for tests of clusters, folded from events as the control plane does it."""
+
+from controlplane import events as e
+from controlplane.effects import LaunchGang, StopGang
+from controlplane.job import Job, begin, evolve
+from controlplane.model import (
+    Cause,
+    DoneWhen,
+    Exit,
+    JobSpec,
+    Placement,
+    Restart,
+    RestartPolicy,
+    RestartScope,
+    Role,
+    Slot,
+    Workload,
+)
+
+
+def spec(
+    workers: int = 2,
+    *,
+    servers: int = 0,
+    gpus: int = 1,
+    work: Workload | None = None,
+    scope: RestartScope = RestartScope.GANG,
+) -> JobSpec:
+    """Workers whose success is the job's, and, if asked for, a role behind them that serves."""
+    roles = [Role(name="Worker", replicas=workers, gpus=gpus)]
+    if servers:
+        roles.append(Role(name="PS", replicas=servers, serves=True))
+    return JobSpec(
+        roles=tuple(roles),
+        done_when=DoneWhen(role="Worker"),
+        restart=RestartPolicy(scope=scope),
+        workload=work or Workload(duration_s=60.0),
+    )
+
+
+def on(*slots: str) -> Placement:
+    """Slots from strings such as `node-1:0,1`: a node, and its devices if any."""
+    pairs = [slot.partition(":")[::2] for slot in slots]
+    return tuple(
+        Slot(node, tuple(int(d) for d in devices.split(",") if d)) for node, devices in pairs
+    )
+
+
+def queued(spec: JobSpec, *, id: str = "job-1", at: float = 0.0) -> Job:
+    submitted = e.JobSubmitted(id, "default", id, spec)
+    return begin(e.Recorded(1, at, submitted), submitted)
+
+
+def placed(
+    placement: Placement, spec: JobSpec, *, id: str = "job-1", attempt: int = 1, at: float = 0.0
+) -> Job:
+    """A job that was given its devices at `at`."""
+    return then(queued(spec, id=id, at=at), at, e.GangPlaced(id, attempt, placement))
+
+
+def then(job: Job, at: float, *events: e.Event) -> Job:
+    """The job after more events."""
+    for event in events:
+        job = evolve(job, e.Recorded(2, at, event))
+    return job
+
+
+def running(job: Job, at: float) -> Job:
+    """The job after all its ranks have started."""
+    assert job.attempt is not None
+    number, ranks = job.attempt.number, tuple(range(len(job.attempt.ranks)))
+    return then(job, at, e.RanksStarted(job.id, number, ranks), e.GangStarted(job.id, number))
+
+
+def once_more(job: Job, *, rank: int, at: float = 0.0) -> Job:
+    """The running job after a rank failed and its back-off passed."""
+    assert job.attempt is not None
+    number = job.attempt.number
+    why = Restart(at=at, attempt=number, cause=Cause.EXIT, spends_budget=True, rank=rank)
+    return then(
+        job,
+        at,
+        e.RanksExited(job.id, number, (Exit(rank, 1),)),
+        e.RankRestarting(job.id, number, rank, why, 1, at),
+        e.RankRelaunched(job.id, number, rank),
+    )
+
+
+def launch(job: Job) -> LaunchGang:
+    assert job.attempt is not None
+    again = sum(rank.incarnation for rank in job.attempt.ranks)
+    return LaunchGang(job.id, job.attempt.number, again, job)
+
+
+def stop(job: Job) -> StopGang:
+    assert job.attempt is not None
+    return StopGang(job.id, job.attempt.number, job)

@@ -1,0 +1,1 @@
+"""The whole system in virtual time, from a seed, with faults at every port."""

@@ -1,0 +1,82 @@
+"""Two hundred worlds in `make test`, ten thousand in `make test-slow`; each is one seed."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.scenarios.scenario import Scenario
+
+SEEDS = 200
+SLOW_BLOCKS = 98
+BLOCK = 100
+
+
+def run(seed: int) -> Scenario:
+    scenario = Scenario(seed)
+    try:
+        return scenario.run()
+    except Exception as error:
+        repeat = f"python -m tests.scenarios {seed}"
+        raise AssertionError(f"seed {seed} failed; repeat it with: {repeat}") from error
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_every_promise_is_kept_whatever_goes_wrong(seed):
+    run(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(SLOW_BLOCKS))
+def test_every_promise_is_kept_in_many_more_worlds(block):
+    first = SEEDS + block * BLOCK
+    for seed in range(first, first + BLOCK):
+        run(seed)
+
+
+def test_faults_are_really_met():
+    """The suite is worth something only if its worlds are troubled."""
+    scenarios = [run(seed) for seed in range(40)]
+    kinds = {type(r.event).__name__ for s in scenarios for r in s.log.events}
+
+    assert sum(s.engines for s in scenarios) > 200
+    assert sum(s.conflicts for s in scenarios) > 5
+    assert {"JobRestarting", "RankRestarting", "RanksLost", "JobFailed", "NodeLost"} <= kinds
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_same_seed_gives_the_same_log(seed):
+    assert run(seed).fingerprint() == run(seed).fingerprint()
+
+
+def test_another_process_with_another_hash_seed_gives_the_same_log():
+    seed = 7
+    told = {
+        subprocess.run(
+            [sys.executable, "-m", "tests.scenarios", str(seed)],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(told) == 1
+    assert run(seed).fingerprint() in told.pop()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_without_faults_timers_fire_on_the_second(seed):
+    from controlplane import events as e
+
+    scenario = Scenario(seed, calm=True).run()
+    active: dict[str, float] = {}
+    for recorded in scenario.log.events:
+        event = recorded.event
+        if isinstance(event, e.GangPlaced):
+            active.setdefault(event.job, recorded.at)
+        if isinstance(event, e.JobSuspended):
+            active.pop(event.job, None)
+        if isinstance(event, e.JobFailed) and event.reason == "deadline_exceeded":
+            assert recorded.at == pytest.approx(active[event.job] + 400.0, abs=1e-6)
