@@ -4,7 +4,9 @@ Field names are those of the Kubeflow APIs, so that what `kubectl` takes is take
 is not listed is refused by name, because a misspelt field that is ignored is a wrong job later.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from typing import Any, TypeVar
 
 import msgspec
@@ -65,6 +67,8 @@ class Submission(Struct, frozen=True):
 
 
 T = TypeVar("T")
+# A step of a path: a field's name, or an index.
+_STEP = re.compile(r"([^.\[\]]+)(?=[.\[]|$)|\[(\d+)\]")
 
 
 def parse(document: object, type: type[T]) -> T:
@@ -72,15 +76,65 @@ def parse(document: object, type: type[T]) -> T:
     try:
         return msgspec.convert(document, type)
     except msgspec.ValidationError as error:
-        raise _refusal(str(error)) from None
+        message, path = _split(str(error))
+        raise _refusal(message, _with_keys(document, type, path)) from None
 
 
-def _refusal(told: str) -> Rejected:
+def _split(told: str) -> tuple[str, str]:
     """msgspec ends its message with the path in back-quotes; people read it better in front."""
     message, _, path = told.partition(" - at ")
-    field = path.strip("`").removeprefix("$").removeprefix(".")
+    return message, path.strip("`").removeprefix("$").removeprefix(".")
+
+
+def _refusal(message: str, field: str) -> Rejected:
     text = f"{field}: {message}" if field else message
     return Rejected("invalid_manifest", text, field=field or None)
+
+
+def _with_keys(document: object, type: type[T], path: str) -> str:
+    """The path with the keys of mappings, for which msgspec writes three dots.
+
+    Each key is tried alone: the one that fails by itself is the one that was meant.
+    """
+    while "[...]" in path:
+        before, _, after = path.partition("[...]")
+        found = next(
+            (
+                (key, alone)
+                for key, alone in _one_key_at_a_time(document, before)
+                if _fails_at(alone, type, path)
+            ),
+            None,
+        )
+        if found is None:
+            return path
+        key, document = found
+        path = f"{before}.{key}{after}"
+    return path
+
+
+def _one_key_at_a_time(document: object, path: str) -> Iterator[tuple[str, object]]:
+    """Copies of the document whose mapping at `path` has a single key, each with that key."""
+    mapping: Any = document
+    steps = [name or int(index) for name, index in _STEP.findall(path)]
+    for step in steps:
+        mapping = mapping[step]
+    for key in mapping:
+        alone: Any = deepcopy(document)
+        inner = alone
+        for step in steps:
+            inner = inner[step]
+        for other in [other for other in inner if other != key]:
+            del inner[other]
+        yield str(key), alone
+
+
+def _fails_at(document: object, type: type[T], path: str) -> bool:
+    try:
+        msgspec.convert(document, type)
+    except msgspec.ValidationError as error:
+        return _split(str(error))[1].count("[...]") >= path.count("[...]")
+    return False
 
 
 def refuse(field: str, message: str) -> Rejected:

@@ -15,7 +15,10 @@ GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 
 
 class Kept(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """Part of a pod template; what was not given is not written back either."""
+    """Part of a pod template; what was not given is not written back either.
+
+    Sequences are lists, as JSON gives them, so that a template is the same before and after the log.
+    """
 
 
 class EnvVar(Kept, frozen=True):
@@ -33,9 +36,9 @@ class Resources(Kept, frozen=True):
 class Container(Kept, frozen=True):
     name: str
     image: str = ""
-    command: tuple[str, ...] = ()
-    args: tuple[str, ...] = ()
-    env: tuple[EnvVar, ...] = ()
+    command: list[str] = []
+    args: list[str] = []
+    env: list[EnvVar] = []
     resources: Resources = Resources()
     envFrom: Any = UNSET
     imagePullPolicy: Any = UNSET
@@ -59,7 +62,7 @@ class Container(Kept, frozen=True):
 
 
 class PodSpec(Kept, frozen=True):
-    containers: tuple[Container, ...] = ()
+    containers: list[Container] = []
     activeDeadlineSeconds: Any = UNSET
     affinity: Any = UNSET
     automountServiceAccountToken: Any = UNSET
@@ -139,8 +142,8 @@ def role_of(
         gpus=sum(_gpus(f"{where}[{i}]", each.resources) for i, each in enumerate(containers)),
         restart=replica.restartPolicy or restart,
         image=main.image,
-        command=main.command,
-        args=main.args,
+        command=tuple(main.command),
+        args=tuple(main.args),
         env={each.name: each.value for each in main.env if each.valueFrom is UNSET},
         template=to_builtins(replica.template),
         serves=serves,

@@ -169,7 +169,7 @@ def test_a_survey_tells_which_nodes_are_up_and_which_are_down() -> None:
     assert [report for _, report in bench.news()] == [
         ReportCluster(
             up=(NodeInfo("n0", 4, "V100", 32768, "r0", {"zone": "a"}),),
-            down=(NodeInfo("n1", 4, "V100", 32768, "r1"),),
+            down=(NodeInfo("n1", 4, rack="r1"),),
         )
     ]
 

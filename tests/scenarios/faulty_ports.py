@@ -175,7 +175,7 @@ class JumpyClock(Port):
 
     def now(self) -> float:
         if self.hits(self.faults.clock_jump):
-            self._ahead_s += self.dice.uniform(-3_600.0, 3_600.0)
+            self._ahead_s = self.dice.uniform(-3_600.0, 3_600.0)
         return self._clock.now() + self._ahead_s
 
     async def wait(self, until: float | None) -> None:

@@ -44,7 +44,7 @@ from simulator.topology import Delays, FaultModel, grid
 from tests.scenarios.faulty_ports import Faults, FaultyCluster, FaultyLog, JumpyClock, Port
 
 TROUBLE_S = 2_000.0
-CALM_S = 60_000.0
+CALM_S = 15_000.0
 CHECK_EVERY = 40
 
 
@@ -217,7 +217,7 @@ class Scenario:
         assert self.replayed_hash(False) == state_hash(durable)
 
     def replayed_hash(self, use_snapshot: bool) -> str:
-        return state_hash(_now(rebuild(self.log, use_snapshot=use_snapshot)).world)
+        return state_hash(run_now(rebuild(self.log, use_snapshot=use_snapshot)).world)
 
     def fingerprint(self) -> str:
         """One word for everything that happened."""
@@ -251,7 +251,7 @@ def some_spec(dice: Random) -> JobSpec:
     )  # fmt: skip
 
 
-def _now(coroutine):  # type: ignore[no-untyped-def]
+def run_now(coroutine):  # type: ignore[no-untyped-def]
     """The result of a coroutine that never suspends."""
     try:
         coroutine.send(None)

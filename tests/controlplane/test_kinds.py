@@ -1,0 +1,250 @@
+"""What each kind of manifest means as a job."""
+
+import contextlib
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.errors import Rejected
+from controlplane.kinds.registry import READERS, read_manifest
+from controlplane.model import DoneWhen, RestartRule
+
+
+def replica(replicas=1, gpus=0, name="tensorflow", **more):
+    container = {"name": name, "image": "example/train:1", "command": ["python", "train.py"]}
+    if gpus:
+        container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
+    return {"replicas": replicas, "template": {"spec": {"containers": [container]}}, **more}
+
+
+def manifest(kind, spec, version="kubeflow.org/v1", **metadata):
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": "train", "namespace": "team", **metadata},
+        "spec": spec,
+    }
+
+
+def tfjob(**roles):
+    return manifest("TFJob", {"tfReplicaSpecs": roles})
+
+
+TFJOB = tfjob(PS=replica(2), Worker=replica(4, 1))
+PYTORCH = manifest(
+    "PyTorchJob",
+    {"pytorchReplicaSpecs": {"Master": replica(1, 8), "Worker": replica(3, 8)}},
+)
+MPI = manifest(
+    "MPIJob",
+    {
+        "slotsPerWorker": 8,
+        "mpiReplicaSpecs": {"Launcher": replica(1), "Worker": replica(2, 8)},
+    },
+)
+NATIVE = manifest(
+    "Job",
+    {"roles": [{"name": "worker", "replicas": 2, "gpus": 4}], "workload": {"duration_s": 30}},
+    version="muster.dev/v1",
+)
+
+
+def test_a_tfjob_becomes_roles_of_which_the_first_worker_decides():
+    job = read_manifest(TFJOB)
+
+    assert (job.namespace, job.name) == ("team", "train")
+    assert [(r.name, r.replicas, r.gpus, r.serves) for r in job.spec.roles] == [
+        ("Worker", 4, 1, False),
+        ("PS", 2, 0, True),
+    ]
+    assert job.spec.done_when == DoneWhen("Worker", first=True)
+    assert job.spec.roles[0].restart is RestartRule.NEVER
+    assert job.spec.roles[0].command == ("python", "train.py")
+
+
+def test_a_chief_decides_its_tfjob():
+    job = read_manifest(tfjob(Chief=replica(), Worker=replica(2)))
+
+    assert job.spec.done_when == DoneWhen("Chief")
+
+
+def test_all_workers_may_be_asked_to_decide():
+    document = tfjob(Worker=replica(2))
+    document["spec"]["successPolicy"] = "AllWorkers"
+
+    assert read_manifest(document).spec.done_when == DoneWhen("Worker")
+
+
+def test_a_pytorchjob_is_decided_by_its_master():
+    job = read_manifest(PYTORCH)
+
+    assert job.spec.gpus == 32
+    assert job.spec.done_when == DoneWhen("Master")
+    assert job.spec.roles[1].restart is RestartRule.ON_FAILURE
+
+
+def test_an_mpijob_is_decided_by_its_launcher():
+    job = read_manifest(MPI)
+
+    assert job.spec.done_when == DoneWhen("Launcher")
+    assert [role.serves for role in job.spec.roles] == [False, True]
+
+
+def test_the_native_form_is_decided_by_its_first_role():
+    job = read_manifest(NATIVE)
+
+    assert job.spec.done_when == DoneWhen("worker")
+    assert job.spec.workload.duration_s == 30
+
+
+def test_role_names_may_be_spelt_in_any_case():
+    assert read_manifest(tfjob(worker=replica())).spec.roles[0].name == "Worker"
+
+
+def test_the_run_policy_is_taken_over():
+    document = copy.deepcopy(TFJOB)
+    document["spec"]["runPolicy"] = {
+        "cleanPodPolicy": "All",
+        "ttlSecondsAfterFinished": 60,
+        "activeDeadlineSeconds": 3600,
+        "backoffLimit": 2,
+        "suspend": True,
+        "schedulingPolicy": {"queue": "gold", "priorityClass": "high"},
+    }
+
+    job = read_manifest(document)
+
+    assert job.suspended
+    assert (job.spec.ttl_s, job.spec.active_deadline_s) == (60, 3600)
+    assert (job.spec.restart.limit, job.spec.queue, job.spec.priority) == (2, "gold", 1_000)
+
+
+def test_annotations_tell_the_simulator_what_to_do():
+    annotations = {
+        "sim.muster.dev/duration-seconds": "12.5",
+        "sim.muster.dev/exit-code": "137",
+        "sim.muster.dev/failing-attempts": "1",
+        "muster.dev/priority": "7",
+    }
+    job = read_manifest({**TFJOB, "metadata": {"name": "train", "annotations": annotations}})
+
+    work = job.spec.workload
+    assert (work.duration_s, work.exit_code, work.failing_attempts) == (12.5, 137, 1)
+    assert job.spec.priority == 7
+
+
+def test_the_pod_template_is_kept_as_it_came():
+    document = tfjob(Worker=replica())
+    pod = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+    pod["tolerations"] = [{"key": "gpu", "operator": "Exists"}]
+    pod["containers"][0]["env"] = [
+        {"name": "A", "value": "1"},
+        {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+    ]
+
+    role = read_manifest(document).spec.roles[0]
+
+    assert role.template["spec"] == pod
+    assert role.env == {"A": "1"}
+
+
+def changed(document, path, value):
+    document = copy.deepcopy(document)
+    *parents, last = path
+    inner = document
+    for key in parents:
+        inner = inner[key]
+    inner[last] = value
+    return document
+
+
+WORKER = ("spec", "tfReplicaSpecs", "Worker")
+CONTAINER = (*WORKER, "template", "spec", "containers", 0)
+
+
+@pytest.mark.parametrize(
+    ("document", "code", "told"),
+    [
+        (None, "invalid_manifest", "mapping"),
+        ([], "invalid_manifest", "mapping"),
+        ({}, "invalid_manifest", "apiVersion"),
+        ({**TFJOB, "kind": 7}, "invalid_manifest", "kind"),
+        ({**TFJOB, "kind": "CronJob"}, "unknown_kind", "CronJob"),
+        ({**TFJOB, "apiVersion": "kubeflow.org/v9"}, "unknown_kind", "kubeflow.org/v9"),
+        ({**TFJOB, "extra": 1}, "invalid_manifest", "extra"),
+        (changed(TFJOB, ("metadata",), {}), "invalid_manifest", "metadata"),
+        (changed(TFJOB, ("spec", "tfReplicaSpec"), {}), "invalid_manifest", "tfReplicaSpec"),
+        (changed(TFJOB, ("spec", "tfReplicaSpecs"), {}), "invalid_manifest", "at least one role"),
+        (changed(TFJOB, (*WORKER, "replicas"), "two"), "invalid_manifest", "Worker"),
+        (changed(TFJOB, (*WORKER, "restartPolicy"), "Sometimes"), "invalid_manifest", "restartPol"),
+        (changed(TFJOB, (*CONTAINER, "imag"), "x"), "invalid_manifest", "imag"),
+        (changed(TFJOB, (*CONTAINER, "image"), ""), "invalid_manifest", "image"),
+        (changed(TFJOB, CONTAINER[:-1], []), "invalid_manifest", "container"),
+        (
+            changed(TFJOB, (*CONTAINER, "resources"), {"limits": {"nvidia.com/gpu": "many"}}),
+            "invalid_manifest",
+            "whole number of GPUs",
+        ),
+        (tfjob(Chief=replica(), Master=replica()), "invalid_manifest", "same role"),
+        (tfjob(PS=replica()), "invalid_manifest", "decide"),
+        (tfjob(Boss=replica()), "invalid_manifest", "no such role"),
+        (tfjob(worker=replica(), Worker=replica()), "invalid_manifest", "given twice"),
+        (
+            changed(PYTORCH, ("spec", "pytorchReplicaSpecs", "Master", "replicas"), 2),
+            "invalid_manifest",
+            "must be 1",
+        ),
+        (changed(MPI, ("spec", "mpiReplicaSpecs"), {"Worker": replica()}), "invalid_manifest", "launcher"),
+        (changed(MPI, ("spec", "slotsPerWorker"), 0), "invalid_manifest", "slotsPerWorker"),
+        (changed(NATIVE, ("spec", "roles"), []), "invalid_manifest", "role"),
+        (
+            changed(TFJOB, ("metadata", "annotations"), {"sim.muster.dev/exit-code": "x"}),
+            "invalid_manifest",
+            "whole number",
+        ),
+        (
+            changed(TFJOB, ("metadata", "annotations"), {"sim.muster.dev/exitcode": "1"}),
+            "invalid_manifest",
+            "known are",
+        ),
+        (
+            changed(TFJOB, ("spec", "runPolicy"), {"cleanPodPolicy": "Some"}),
+            "invalid_manifest",
+            "cleanPodPolicy",
+        ),
+        (
+            changed(TFJOB, ("spec", "runPolicy"), {"schedulingPolicy": {"priorityClass": "vip"}}),
+            "invalid_manifest",
+            "priorityClass",
+        ),
+    ],
+)  # fmt: skip
+def test_a_manifest_that_makes_no_sense_is_refused_with_the_reason(document, code, told):
+    with pytest.raises(Rejected) as refusal:
+        read_manifest(document)
+    assert refusal.value.code == code
+    assert told in refusal.value.message
+
+
+documents = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["spec", "metadata", "name", "roles", "replicas", "template", "Worker"])
+            | st.text(max_size=5),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(st.sampled_from(sorted(READERS)), documents, documents)
+def test_random_documents_are_refused_politely(kind, metadata, spec):
+    document = {"apiVersion": kind[0], "kind": kind[1], "metadata": metadata, "spec": spec}
+    with contextlib.suppress(Rejected):
+        read_manifest(document)
