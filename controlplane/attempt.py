@@ -4,13 +4,14 @@ An attempt holds a rank's devices from the placement until the cluster says that
 exited or is gone. A rank in back-off keeps them, since nothing else may take its place.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from enum import StrEnum
+from typing import Any
 
 from msgspec.structs import replace
 
 from controlplane import events as e
-from controlplane.model import Cause, Exit, Placement, Value
+from controlplane.model import Cause, Placement, Value
 
 
 class AttemptState(StrEnum):
@@ -78,6 +79,9 @@ class Attempt(Value, frozen=True, kw_only=True):
     ended_at: float | None = None
 
 
+RankChanges = list[tuple[int, Rank]]
+
+
 def launched_at(attempt: Attempt, rank: Rank) -> float:
     """When the rank was last asked for."""
     return attempt.placed_at if rank.relaunched_at is None else rank.relaunched_at
@@ -100,78 +104,101 @@ def placed(event: e.GangPlaced, at: float) -> Attempt:
     )
 
 
-def evolve(attempt: Attempt | None, event: e.Event, at: float) -> Attempt | None:
-    """The attempt after an event of its job, whether or not the event is about it."""
+def moved(attempt: Attempt | None, event: e.JobEvent, at: float) -> Attempt | None:
+    """The attempt after an event that may move it along its table."""
     if attempt is None:
         return None
-    state = ATTEMPT_TRANSITIONS.get((attempt.state, type(event)), attempt.state)
-    if state is not attempt.state:
-        attempt = replace(attempt, state=state)
-        if state is AttemptState.STOPPING:
-            attempt = _dismissed(attempt)
-    return _after(attempt, event, at)
-
-
-def _dismissed(attempt: Attempt) -> Attempt:
-    """Ranks in back-off have no process that could be reported gone: they let go at once."""
-    idle = [i for i, rank in enumerate(attempt.ranks) if rank.state is RankState.BACKOFF]
-    if not idle:
-        return attempt
-    changes = [(i, replace(attempt.ranks[i], state=RankState.EXITED, retry_at=None)) for i in idle]
-    return _changed(attempt, changes)
-
-
-def _after(attempt: Attempt, event: e.Event, at: float) -> Attempt:
-    ranks = attempt.ranks
-    match event:
-        case e.RanksStarted():
-            up = {"state": RankState.RUNNING, "started_at": at}
-            return _changed(attempt, [(i, replace(ranks[i], **up)) for i in event.ranks])
-        case e.GangStarted():
-            return replace(attempt, running_at=at)
-        case e.RanksExited():
-            return _changed(attempt, [(x.rank, _ended(ranks[x.rank], x, at)) for x in event.exits])
-        case e.RanksLost(message=message):
-            lost = {"state": RankState.LOST, "cause": Cause.NODE_LOST, "message": message}
-            return _changed(attempt, [(i, replace(ranks[i], **lost)) for i in event.ranks])
-        case e.RanksGone():
-            gone = {"state": RankState.GONE, "ended_at": at}
-            return _changed(attempt, [(i, replace(ranks[i], **gone)) for i in event.ranks])
-        case e.RankRestarting(rank=rank, retry_at=retry_at):
-            waiting = replace(ranks[rank], state=RankState.BACKOFF, retry_at=retry_at)
-            return _changed(attempt, [(rank, waiting)])
-        case e.RankRelaunched(rank=rank):
-            again = Rank(incarnation=ranks[rank].incarnation + 1, relaunched_at=at)
-            return _changed(attempt, [(rank, again)])
-        case e.AttemptEnded():
-            return replace(attempt, ended_at=at)
-        case _:
+    match ATTEMPT_TRANSITIONS.get((attempt.state, type(event))):
+        case None:
             return attempt
+        case AttemptState.RUNNING:
+            return replace(attempt, state=AttemptState.RUNNING, running_at=at)
+        case AttemptState.OVER:
+            return replace(attempt, state=AttemptState.OVER, ended_at=at)
+        case state:
+            return _changed(replace(attempt, state=state), _dismissed(attempt.ranks))
 
 
-def _ended(rank: Rank, exit: Exit, at: float) -> Rank:
-    return replace(
-        rank,
-        state=RankState.EXITED,
-        ended_at=at,
-        exit_code=exit.code,
-        cause=exit.cause,
-        message=exit.message,
-    )
+def with_ranks(attempt: Attempt | None, event: e.JobEvent, at: float) -> Attempt:
+    """The attempt after an event about some of its ranks."""
+    assert attempt is not None, f"{event} is about no attempt"
+    return _changed(attempt, _RANK_CHANGES[type(event)](attempt.ranks, event, at))
+
+
+def _dismissed(ranks: tuple[Rank, ...]) -> RankChanges:
+    """Ranks in back-off have no process that could be reported gone: they let go at once."""
+    return [
+        (index, replace(rank, state=RankState.EXITED, retry_at=None))
+        for index, rank in enumerate(ranks)
+        if rank.state is RankState.BACKOFF
+    ]
+
+
+def _started(ranks: tuple[Rank, ...], event: e.RanksStarted, at: float) -> RankChanges:
+    return [(i, replace(ranks[i], state=RankState.RUNNING, started_at=at)) for i in event.ranks]
+
+
+def _exited(ranks: tuple[Rank, ...], event: e.RanksExited, at: float) -> RankChanges:
+    return [
+        (
+            x.rank,
+            replace(
+                ranks[x.rank],
+                state=RankState.EXITED,
+                ended_at=at,
+                exit_code=x.code,
+                cause=x.cause,
+                message=x.message,
+            ),
+        )
+        for x in event.exits
+    ]
+
+
+def _lost(ranks: tuple[Rank, ...], event: e.RanksLost, at: float) -> RankChanges:
+    lost = {"state": RankState.LOST, "cause": Cause.NODE_LOST, "message": event.message}
+    return [(i, replace(ranks[i], **lost)) for i in event.ranks]
+
+
+def _gone(ranks: tuple[Rank, ...], event: e.RanksGone, at: float) -> RankChanges:
+    return [(i, replace(ranks[i], state=RankState.GONE, ended_at=at)) for i in event.ranks]
+
+
+def _waiting(ranks: tuple[Rank, ...], event: e.RankRestarting, at: float) -> RankChanges:
+    rank = replace(ranks[event.rank], state=RankState.BACKOFF, retry_at=event.retry_at)
+    return [(event.rank, rank)]
+
+
+def _relaunched(ranks: tuple[Rank, ...], event: e.RankRelaunched, at: float) -> RankChanges:
+    again = Rank(incarnation=ranks[event.rank].incarnation + 1, relaunched_at=at)
+    return [(event.rank, again)]
+
+
+# What an event makes of which ranks.
+_RANK_CHANGES: dict[type[e.Event], Callable[[tuple[Rank, ...], Any, float], RankChanges]] = {
+    e.RanksStarted: _started,
+    e.RanksExited: _exited,
+    e.RanksLost: _lost,
+    e.RanksGone: _gone,
+    e.RankRestarting: _waiting,
+    e.RankRelaunched: _relaunched,
+}
 
 
 # A rank in one of these states has been up, whatever became of it since.
 _UP = frozenset({RankState.RUNNING, RankState.EXITED})
 
 
-def _changed(attempt: Attempt, changes: Iterable[tuple[int, Rank]]) -> Attempt:
+def _changed(attempt: Attempt, changes: RankChanges) -> Attempt:
     """The attempt with some ranks replaced, and its counters kept true."""
+    if not changes:
+        return attempt
     ranks = list(attempt.ranks)
     up, holding = attempt.up, attempt.holding
     for index, rank in changes:
-        before = ranks[index].state
-        up += (rank.state in _UP) - (before in _UP)
-        holding += (rank.state in HOLDING) - (before in HOLDING)
+        before, state = ranks[index].state, rank.state
+        up += (state in _UP) - (before in _UP)
+        holding += (state in HOLDING) - (before in HOLDING)
         ranks[index] = rank
     return replace(attempt, ranks=tuple(ranks), up=up, holding=holding)
 

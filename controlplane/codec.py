@@ -5,7 +5,6 @@ hash before it and every other field, so whoever knows the last hash knows the w
 """
 
 import hashlib
-import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -60,7 +59,6 @@ UPCASTS: dict[tuple[str, int], Upcast] = {}
 _encode = msgspec.json.Encoder().encode
 _decoders = {name: msgspec.json.Decoder(kind).decode for name, kind in EVENT_TYPES.items()}
 _versions = {name: kind.version for name, kind in EVENT_TYPES.items()}
-_fields = struct.Struct("<qdqiiii").pack
 _sha256 = hashlib.sha256
 
 
@@ -75,10 +73,12 @@ def link(
     cause: str,
     actor: str,
 ) -> bytes:
-    """The hash of a row that follows one with the hash `previous`."""
-    text = f"{stream}{type}{cause}{actor}".encode()
-    lengths = _fields(position, at, version, len(stream), len(type), len(cause), len(actor))
-    return _sha256(b"".join((previous, lengths, text, payload))).digest()
+    """The hash of a row that follows one with the hash `previous`.
+
+    It is taken over that hash, then the other fields as a JSON array, then the payload.
+    """
+    fields = _encode((position, at, stream, type, version, cause, actor))
+    return _sha256(previous + fields + payload).digest()
 
 
 def to_rows(batch: Sequence[e.Recorded], previous: bytes) -> list[Row]:
@@ -103,7 +103,7 @@ def check_chain(rows: Iterable[Row], *, after: int, previous: bytes) -> Iterator
             raise LogCorrupt(after, f"expected here, but the log goes on at {position}")
         try:
             previous = link(previous, position, at, stream, name, version, payload, cause, actor)
-        except (TypeError, AttributeError, struct.error) as error:
+        except (TypeError, UnicodeEncodeError) as error:
             raise LogCorrupt(position, f"the row cannot be read: {error}") from None
         if previous != digest:
             raise LogCorrupt(position, "its hash does not follow from its content")

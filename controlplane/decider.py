@@ -16,7 +16,8 @@ from controlplane.job import ACTIVE, Job, Phase, scaled
 from controlplane.model import Cause, Restart, is_label
 from controlplane.reports import node_lost, node_removed, node_reported, parts_of, ranks_reported
 from controlplane.settling import Draft, settle, stop_attempt
-from controlplane.world import Node, World
+from controlplane.state import Node
+from controlplane.world import World
 
 JobRequest = c.CancelJob | c.SuspendJob | c.ResumeJob | c.DeleteJob | c.ScaleJob
 

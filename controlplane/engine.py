@@ -28,7 +28,8 @@ from controlplane.replay import rebuild, take_snapshot
 from controlplane.scheduling.cycle import schedule
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.settling import due
-from controlplane.world import Receipt, World
+from controlplane.state import Receipt
+from controlplane.world import World
 
 # What a command comes to: a receipt, a refusal, or None when the engine stopped before it was known.
 Answer = Receipt | Rejected | None

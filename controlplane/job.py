@@ -11,7 +11,7 @@ Laws that hold here:
    that every rank is gone, and holds its devices until then.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Any
 
@@ -122,59 +122,130 @@ def begin(recorded: e.Recorded, event: e.JobSubmitted) -> Job:
 def evolve(job: Job, recorded: e.Recorded) -> Job:
     """The job after one more event; an event that may not happen now is an AssertionError."""
     event = recorded.event
-    kind = type(event)
+    return _EVOLVE[type(event)](job, event, recorded.at, recorded.position)
+
+
+def _to(job: Job, kind: type[e.JobEvent]) -> Phase:
+    """Where the table says that an event takes the job."""
     phase = TRANSITIONS.get((job.phase, kind))
-    if phase is None:
-        assert kind in PHASE_KEEPERS, f"{kind.__name__} at {recorded.position} cannot meet {job}"
-        phase = job.phase
-    if isinstance(event, e.GangPlaced):
-        attempt: Attempt | None = a.placed(event, recorded.at)
-    else:
-        attempt = a.evolve(job.attempt, event, recorded.at)
-    return replace(job, phase=phase, attempt=attempt, **_changes(job, recorded))
+    assert phase is not None, f"{kind.__name__} cannot meet {job}"
+    return phase
 
 
-def _changes(job: Job, recorded: e.Recorded) -> dict[str, Any]:
-    """What an event changes beside the phase and the attempt."""
-    at = recorded.at
-    match recorded.event:
-        case e.GangPlaced():
-            return {"active_at": at} if job.active_at is None else {}
-        case e.GangStarted():
-            return {"running_at": at} if job.running_at is None else {}
-        case e.JobSucceeded():
-            return {"finished_at": at, "reason": "", "message": ""}
-        case e.JobFailed(reason=reason, message=message):
-            return {"finished_at": at, "retry_at": None, "reason": reason, "message": message}
-        case e.JobCancelled():
-            return {"finished_at": at, "retry_at": None, "reason": "cancelled", "message": ""}
-        case e.JobRestarting(restart=restart, streak=streak, retry_at=retry_at):
-            return {"retry_at": retry_at, **_one_more(job, restart, streak)}
-        case e.RankRestarting(restart=restart, streak=streak):
-            return _one_more(job, restart, streak)
-        case e.JobRequeued():
-            return {"queued_as": recorded.position, "queued_at": at, "retry_at": None}
-        case e.JobSuspended():
-            return {"retry_at": None, "active_at": None}
-        case e.JobResumed():
-            return {"retry_at": at}
-        case e.JobScaled(role=role, replicas=replicas):
-            return {"spec": scaled(job.spec, role, replicas)}
-        case e.JobDeleteRequested():
-            return {"deleting": True}
-        case _:
-            return {}
+def _placed(job: Job, event: e.GangPlaced, at: float, position: int) -> Job:
+    active_at = at if job.active_at is None else job.active_at
+    attempt = a.placed(event, at)
+    return replace(job, phase=_to(job, e.GangPlaced), attempt=attempt, active_at=active_at)
 
 
-def _one_more(job: Job, restart: Restart, streak: int) -> dict[str, Any]:
-    """One more entry in the ledger."""
-    return {
-        "restarts": (*job.restarts, restart),
-        "failures": job.failures + restart.spends_budget,
-        "streak": streak,
-        "reason": restart.cause.value,
-        "message": restart.message,
-    }
+def _gang_started(job: Job, event: e.GangStarted, at: float, position: int) -> Job:
+    running_at = at if job.running_at is None else job.running_at
+    attempt = a.moved(job.attempt, event, at)
+    return replace(job, phase=_to(job, e.GangStarted), attempt=attempt, running_at=running_at)
+
+
+def _ranks_changed(job: Job, event: e.JobEvent, at: float, position: int) -> Job:
+    return replace(job, attempt=a.with_ranks(job.attempt, event, at))
+
+
+def _attempt_ended(job: Job, event: e.AttemptEnded, at: float, position: int) -> Job:
+    return replace(job, attempt=a.moved(job.attempt, event, at))
+
+
+def _succeeded(job: Job, event: e.JobSucceeded, at: float, position: int) -> Job:
+    return _finished(job, event, at, reason="", message="")
+
+
+def _failed(job: Job, event: e.JobFailed, at: float, position: int) -> Job:
+    return _finished(job, event, at, reason=event.reason, message=event.message)
+
+
+def _cancelled(job: Job, event: e.JobCancelled, at: float, position: int) -> Job:
+    return _finished(job, event, at, reason="cancelled", message="")
+
+
+def _finished(job: Job, event: e.JobEvent, at: float, *, reason: str, message: str) -> Job:
+    return replace(
+        job,
+        phase=_to(job, type(event)),
+        attempt=a.moved(job.attempt, event, at),
+        finished_at=at,
+        retry_at=None,
+        reason=reason,
+        message=message,
+    )
+
+
+def _gang_restarting(job: Job, event: e.JobRestarting, at: float, position: int) -> Job:
+    return replace(
+        _one_more_restart(job, event.restart, event.streak),
+        phase=_to(job, e.JobRestarting),
+        attempt=a.moved(job.attempt, event, at),
+        retry_at=event.retry_at,
+    )
+
+
+def _rank_restarting(job: Job, event: e.RankRestarting, at: float, position: int) -> Job:
+    restarted = _one_more_restart(job, event.restart, event.streak)
+    return replace(restarted, attempt=a.with_ranks(job.attempt, event, at))
+
+
+def _one_more_restart(job: Job, restart: Restart, streak: int) -> Job:
+    """The job with one more entry in its ledger."""
+    return replace(
+        job,
+        restarts=(*job.restarts, restart),
+        failures=job.failures + restart.spends_budget,
+        streak=streak,
+        reason=restart.cause.value,
+        message=restart.message,
+    )
+
+
+def _requeued(job: Job, event: e.JobRequeued, at: float, position: int) -> Job:
+    phase = _to(job, e.JobRequeued)
+    return replace(job, phase=phase, queued_as=position, queued_at=at, retry_at=None)
+
+
+def _suspended(job: Job, event: e.JobSuspended, at: float, position: int) -> Job:
+    attempt = a.moved(job.attempt, event, at)
+    phase = _to(job, e.JobSuspended)
+    return replace(job, phase=phase, attempt=attempt, retry_at=None, active_at=None)
+
+
+def _resumed(job: Job, event: e.JobResumed, at: float, position: int) -> Job:
+    return replace(job, phase=_to(job, e.JobResumed), retry_at=at)
+
+
+def _scaled(job: Job, event: e.JobScaled, at: float, position: int) -> Job:
+    return replace(job, spec=scaled(job.spec, event.role, event.replicas))
+
+
+def _delete_requested(job: Job, event: e.JobDeleteRequested, at: float, position: int) -> Job:
+    return replace(job, deleting=True)
+
+
+# One function an event; a job's first event is `begin`'s, and JobRemoved leaves no job.
+_EVOLVE: dict[type[e.Event], Callable[[Job, Any, float, int], Job]] = {
+    e.GangPlaced: _placed,
+    e.RanksStarted: _ranks_changed,
+    e.GangStarted: _gang_started,
+    e.RanksExited: _ranks_changed,
+    e.RanksLost: _ranks_changed,
+    e.RanksGone: _ranks_changed,
+    e.RankRelaunched: _ranks_changed,
+    e.RankRestarting: _rank_restarting,
+    e.AttemptEnded: _attempt_ended,
+    e.JobRestarting: _gang_restarting,
+    e.JobRequeued: _requeued,
+    e.JobSucceeded: _succeeded,
+    e.JobFailed: _failed,
+    e.JobCancelled: _cancelled,
+    e.JobSuspended: _suspended,
+    e.JobResumed: _resumed,
+    e.JobScaled: _scaled,
+    e.JobDeleteRequested: _delete_requested,
+}
 
 
 def scaled(spec: JobSpec, role: str, replicas: int) -> JobSpec:
@@ -184,23 +255,29 @@ def scaled(spec: JobSpec, role: str, replicas: int) -> JobSpec:
 
 
 def deadline(job: Job) -> float | None:
-    """When something falls due for this job by itself, or None. `decider.due` says what."""
+    """When something falls due for this job by itself, or None. `settling.due` says what."""
     phase, spec, attempt = job.phase, job.spec, job.attempt
     if phase in FINISHED:
         if spec.ttl_s is None or job.finished_at is None or job.live_attempt is not None:
             return None
         return job.finished_at + spec.ttl_s
-    times = []
-    if phase is Phase.RESTARTING and job.retry_at is not None and job.live_attempt is None:
-        times.append(job.retry_at)
+    due_at = None
     if spec.active_deadline_s is not None and job.active_at is not None:
-        times.append(job.active_at + spec.active_deadline_s)
-    if attempt is not None and phase in ACTIVE:
+        due_at = job.active_at + spec.active_deadline_s
+    if phase is Phase.RESTARTING:
+        if job.retry_at is not None and job.live_attempt is None:
+            due_at = _earlier(due_at, job.retry_at)
+    elif attempt is not None and phase in ACTIVE:
         if spec.restart.scope is RestartScope.RANK:
-            times.extend(_rank_deadlines(attempt, spec.start_timeout_s))
+            for at in _rank_deadlines(attempt, spec.start_timeout_s):
+                due_at = _earlier(due_at, at)
         elif phase is Phase.STARTING:
-            times.append(attempt.placed_at + spec.start_timeout_s)
-    return min(times, default=None)
+            due_at = _earlier(due_at, attempt.placed_at + spec.start_timeout_s)
+    return due_at
+
+
+def _earlier(one: float | None, other: float) -> float:
+    return other if one is None or other < one else one
 
 
 def _rank_deadlines(attempt: Attempt, start_timeout_s: float) -> Iterator[float]:

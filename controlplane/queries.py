@@ -12,7 +12,8 @@ from controlplane.attempt import Attempt, AttemptState, RankState
 from controlplane.job import Job, Phase
 from controlplane.model import JobSpec, Restart
 from controlplane.scheduling.placement import place
-from controlplane.world import Node, World, place_in_line
+from controlplane.state import Node
+from controlplane.world import World, place_in_line
 
 AHEAD_MAX = 10
 

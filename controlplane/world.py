@@ -1,7 +1,6 @@
-"""Everything the log says, folded: jobs, nodes, queues, and the indexes that make them quick.
+"""A state with the indexes that make decisions quick: by name, by phase, by deadline, by room.
 
-Only `apply` changes a world, and only the engine and replay call it. Every index can be computed
-from the jobs, nodes and queues; `check` does so and compares.
+Every index can be computed from the state; `check` does so and compares.
 """
 
 import heapq
@@ -9,49 +8,12 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from controlplane import attempt as a
 from controlplane import events as e
 from controlplane.attempt import HOLDING, Attempt
 from controlplane.devices import FreeDevices, mask_of
-from controlplane.job import Job, Phase, begin, deadline, evolve
-from controlplane.model import NodeInfo, Queue, Value
-
-DEFAULT_QUEUE = Queue("default")
-# How many answers to people's commands are remembered for those who ask again.
-RECEIPTS_MAX = 100_000
-
-
-class Node(Value, frozen=True, kw_only=True):
-    """A machine as the log knows it."""
-
-    info: NodeInfo
-    ordinal: int
-    ready: bool = True
-    cordoned: bool = False
-    removed: bool = False
-    message: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.info.name
-
-    @property
-    def devices(self) -> int:
-        """The devices it has, as bits; one that vanished under a rank is nobody's to give."""
-        return (1 << self.info.gpus) - 1
-
-    @property
-    def takes_work(self) -> bool:
-        return self.ready and not self.cordoned and not self.removed
-
-
-class Receipt(NamedTuple):
-    """The first answer to a command: the position of its last event, and what it was about."""
-
-    position: int
-    stream: str
+from controlplane.job import Job, Phase, deadline
+from controlplane.state import Image, Node, State
 
 
 class Waiting(NamedTuple):
@@ -62,73 +24,33 @@ class Waiting(NamedTuple):
     job: str
 
 
-class Image(Value, frozen=True, kw_only=True):
-    """A world without its indexes: what a snapshot holds and the state hash covers."""
-
-    position: int
-    at: float
-    hash: bytes
-    surveyed: bool
-    jobs: list[Job]
-    nodes: list[Node]
-    queues: list[Queue]
-    receipts: list[tuple[str, int, str]]
-
-
-class World:
-    def __init__(self) -> None:
-        self.position = 0
-        self.at = 0.0
-        # Whether every node of the cluster has been reported.
-        self.surveyed = False
-        self.jobs: dict[str, Job] = {}
-        self.nodes: dict[str, Node] = {}
-        self.queues: dict[str, Queue] = {DEFAULT_QUEUE.name: DEFAULT_QUEUE}
-        self.receipts: dict[str, Receipt] = {}
-        self._rebuild_indexes()
+class World(State):
+    def __init__(self, image: Image | None = None) -> None:
+        super().__init__(image)
+        self._build_indexes()
 
     # -- change ------------------------------------------------------------------------------
 
-    def apply(self, recorded: e.Recorded) -> None:
-        """Takes one more event in. The only door."""
-        assert recorded.position == self.position + 1, (recorded.position, self.position)
-        event = recorded.event
-        if isinstance(event, e.JobEvent):
-            self._apply_to_job(recorded, event)
-        elif isinstance(event, e.NodeEvent):
-            self._apply_to_node(event)
-        elif isinstance(event, e.QueueDefined):
-            self.queues[event.queue.name] = event.queue
-        elif isinstance(event, e.ClusterSurveyed):
-            self.surveyed = True
-        self.position = recorded.position
-        self.at = recorded.at
-        if recorded.cause:
-            self._remember(recorded)
-
-    def _apply_to_job(self, recorded: e.Recorded, event: e.JobEvent) -> None:
-        if isinstance(event, e.JobSubmitted):
-            after = begin(recorded, event)
-            self.ids[after.namespace, after.name] = after.id
-            self._index(after)
-        elif isinstance(event, e.JobRemoved):
-            before = self.jobs.pop(event.job)
-            del self.ids[before.namespace, before.name]
-            del self.by_phase[before.phase][before.id]
+    def _put_job(self, before: Job | None, job: Job, event: e.JobEvent) -> None:
+        if before is None:
+            self.ids[job.namespace, job.name] = job.id
+            self._index(job)
         else:
-            before = self.jobs[event.job]
-            after = evolve(before, recorded)
-            self._move_devices(before, after, event)
-            self._reindex(before, after)
+            self._move_devices(before, job, event)
+            self._reindex(before, job)
+
+    def _drop_job(self, job: Job) -> None:
+        del self.jobs[job.id]
+        del self.ids[job.namespace, job.name]
+        del self.by_phase[job.phase][job.id]
+        self._due_at.pop(job.id, None)
 
     def _index(self, job: Job) -> None:
         self.jobs[job.id] = job
         self.by_phase[job.phase][job.id] = None
         if job.phase is Phase.QUEUED:
             insort(self.waiting.setdefault(job.spec.queue, []), place_in_line(job))
-        due_at = deadline(job)
-        if due_at is not None:
-            heapq.heappush(self._deadlines, (due_at, job.id))
+        self._note_deadline(job)
 
     def _reindex(self, before: Job, after: Job) -> None:
         self.jobs[after.id] = after
@@ -140,13 +62,20 @@ class World:
                 del line[bisect_left(line, place_in_line(before))]
             if after.phase is Phase.QUEUED:
                 insort(self.waiting.setdefault(after.spec.queue, []), place_in_line(after))
-        if after.live_attempt is None:
-            self.live.pop(after.id, None)
-        else:
-            self.live[after.id] = None
-        due_at = deadline(after)
-        if due_at is not None and due_at != deadline(before):
-            heapq.heappush(self._deadlines, (due_at, after.id))
+        if before.attempt is not after.attempt:
+            if after.live_attempt is None:
+                self.live.pop(after.id, None)
+            else:
+                self.live[after.id] = None
+        self._note_deadline(after)
+
+    def _note_deadline(self, job: Job) -> None:
+        due_at = deadline(job)
+        if due_at is None:
+            self._due_at.pop(job.id, None)
+        elif self._due_at.get(job.id) != due_at:
+            self._due_at[job.id] = due_at
+            heapq.heappush(self._deadlines, (due_at, job.id))
 
     def _move_devices(self, before: Job, after: Job, event: e.JobEvent) -> None:
         """Takes and gives back what the event changed about who holds which device."""
@@ -187,25 +116,6 @@ class World:
                 del tenants[job.id]
             self.used[job.spec.queue] -= len(slot.devices)
 
-    def _apply_to_node(self, event: e.NodeEvent) -> None:
-        old = self.nodes.get(event.node)
-        match event:
-            case e.NodeReported():
-                ordinal = len(self.nodes) if old is None else old.ordinal
-                cordoned = old is not None and old.cordoned
-                node = Node(info=event.info, ordinal=ordinal, cordoned=cordoned)
-            case e.NodeLost():
-                node = replace(_known(old), ready=False, message=event.message)
-            case e.NodeRemoved():
-                node = replace(_known(old), ready=False, removed=True)
-            case e.NodeCordoned():
-                node = replace(_known(old), cordoned=True)
-            case e.NodeUncordoned():
-                node = replace(_known(old), cordoned=False)
-            case _:
-                raise AssertionError(event)
-        self._put_node(node)
-
     def _put_node(self, node: Node) -> None:
         old = self.nodes.get(node.name)
         if old is None:
@@ -235,13 +145,6 @@ class World:
                 mask |= mask_of(slot.devices)
         return mask
 
-    def _remember(self, recorded: e.Recorded) -> None:
-        known = self.receipts.get(recorded.cause)
-        stream = recorded.event.stream if known is None else known.stream
-        self.receipts[recorded.cause] = Receipt(recorded.position, stream)
-        if len(self.receipts) > RECEIPTS_MAX:
-            del self.receipts[next(iter(self.receipts))]
-
     # -- questions ---------------------------------------------------------------------------
 
     def job(self, namespace: str, name: str) -> Job | None:
@@ -254,8 +157,7 @@ class World:
         deadlines = self._deadlines
         while deadlines:
             due_at, job_id = deadlines[0]
-            job = self.jobs.get(job_id)
-            if job is not None and deadline(job) == due_at:
+            if self._due_at.get(job_id) == due_at:
                 return due_at
             heapq.heappop(deadlines)
         return None
@@ -281,34 +183,7 @@ class World:
 
     # -- the whole ---------------------------------------------------------------------------
 
-    def image(self, hash: bytes = b"") -> Image:
-        """The state without its indexes. `hash` is the chain's at this position."""
-        return Image(
-            position=self.position,
-            at=self.at,
-            hash=hash,
-            surveyed=self.surveyed,
-            jobs=list(self.jobs.values()),
-            nodes=list(self.nodes.values()),
-            queues=list(self.queues.values()),
-            receipts=[(cause, *receipt) for cause, receipt in self.receipts.items()],
-        )
-
-    @classmethod
-    def of(cls, image: Image) -> "World":
-        """The world of an image, with its indexes made anew."""
-        world = cls()
-        world.position = image.position
-        world.at = image.at
-        world.surveyed = image.surveyed
-        world.jobs = {job.id: job for job in image.jobs}
-        world.nodes = {node.name: node for node in image.nodes}
-        world.queues = {queue.name: queue for queue in image.queues}
-        world.receipts = {cause: Receipt(position, s) for cause, position, s in image.receipts}
-        world._rebuild_indexes()
-        return world
-
-    def _rebuild_indexes(self) -> None:
+    def _build_indexes(self) -> None:
         self.ids: dict[tuple[str, str], str] = {}
         self.by_phase: dict[Phase, dict[str, None]] = {phase: {} for phase in Phase}
         # The jobs of which something is, or should be, in the cluster.
@@ -323,6 +198,8 @@ class World:
         self.node_names = [node.name for node in self.nodes.values()]
         # GPUs of a node -> how many nodes of the cluster have so many.
         self.nodes_by_size: dict[int, int] = {}
+        # When something falls due for a job; the heap may hold earlier deadlines that no job has.
+        self._due_at: dict[str, float] = {}
         self._deadlines: list[tuple[float, str]] = []
         for node in self.nodes.values():
             self.free.set_node(node.ordinal, node.devices, is_open=node.takes_work)
@@ -338,7 +215,7 @@ class World:
 
     def check(self) -> None:
         """Asserts every invariant: the indexes, the counters, and that no device has two owners."""
-        twin = World.of(self.image())
+        twin = World(self.image())
         assert self.ids == twin.ids
         assert self.by_phase == twin.by_phase
         assert self.live == twin.live
@@ -353,6 +230,7 @@ class World:
         assert self.free.masks == twin.free.masks
         assert self.free.open == twin.free.open
         assert [x for x in self.free.by_count if x] == [x for x in twin.free.by_count if x]
+        assert self._due_at == twin._due_at
         assert self.next_deadline() == twin.next_deadline()
         for job in self.jobs.values():
             _check_job(job)
@@ -373,11 +251,6 @@ def _touched(event: e.JobEvent, attempt: Attempt) -> Iterable[int]:
             return (event.rank,)
         case _:
             return range(len(attempt.ranks))
-
-
-def _known(node: Node | None) -> Node:
-    assert node is not None, "an event about a node that was never reported"
-    return node
 
 
 def _check_job(job: Job) -> None:

@@ -11,7 +11,7 @@ from controlplane.engine import COMMANDS_PER_STEP_MAX, Engine, EngineOptions
 from controlplane.errors import LogConflict, LogUnavailable, Rejected
 from controlplane.model import NodeInfo
 from controlplane.replay import rebuild, state_hash
-from controlplane.world import Receipt
+from controlplane.state import Receipt
 from tests.controlplane.specification import exited, spec, submit
 from tests.scenarios.faulty_ports import Sleep
 from tests.scenarios.scenario import run_now

@@ -205,10 +205,10 @@ def run(seed: int) -> Live:
     return live
 
 
-def replayed(rows, rebuilt=None):
-    rebuilt = rebuilt or Rebuilt(World(), codec.GENESIS)
-    fold(rebuilt, rows)
-    return rebuilt
+def replayed(rows, early=None):
+    """The world after some rows, from the beginning or from a snapshot."""
+    world, digest = early or (World(), codec.GENESIS)
+    return Rebuilt(world, fold(world, rows, digest))
 
 
 @settings(max_examples=200)
@@ -279,7 +279,7 @@ def test_with_a_willing_cluster_every_job_comes_to_an_end(seed):
 @given(seeds)
 def test_what_is_wanted_is_told_by_the_state_alone(seed):
     live = run(seed)
-    twin = World.of(live.world.image())
+    twin = World(live.world.image())
 
     for job in live.world.jobs.values():
         effect = wanted(job)

@@ -39,7 +39,8 @@ from controlplane.model import (
     Workload,
 )
 from controlplane.replay import rebuild, state_hash
-from controlplane.world import Receipt, World
+from controlplane.state import Receipt
+from controlplane.world import World
 from simulator.topology import Delays, FaultModel, grid
 from tests.scenarios.faulty_ports import Faults, FaultyCluster, FaultyLog, JumpyClock, Port
 

@@ -1,0 +1,164 @@
+"""Everything the log says, folded: jobs, nodes, queues, and the answers given.
+
+A `State` is the fold and nothing else, which is all that replay needs until it has reached the end.
+`World` adds the indexes that decisions need. Only `apply` changes either of them, and only the
+engine and replay call it.
+"""
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from controlplane import events as e
+from controlplane.job import Job, begin, evolve
+from controlplane.model import NodeInfo, Queue, Value
+
+DEFAULT_QUEUE = Queue("default")
+# How many answers to people's commands are remembered for those who ask again.
+RECEIPTS_MAX = 100_000
+
+
+class Node(Value, frozen=True, kw_only=True):
+    """A machine as the log knows it. Its ordinal tells when it was first seen."""
+
+    info: NodeInfo
+    ordinal: int
+    ready: bool = True
+    cordoned: bool = False
+    removed: bool = False
+    message: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def devices(self) -> int:
+        """The devices it has, as bits; one that vanished under a rank is nobody's to give."""
+        return (1 << self.info.gpus) - 1
+
+    @property
+    def takes_work(self) -> bool:
+        return self.ready and not self.cordoned and not self.removed
+
+
+class Receipt(NamedTuple):
+    """The first answer to a command: the position of its last event, and what it was about."""
+
+    position: int
+    stream: str
+
+
+class Image(Value, frozen=True, kw_only=True):
+    """A state as one value: what a snapshot holds and the state hash covers.
+
+    `hash` is the chain's at this position, so that what follows a snapshot can be checked.
+    """
+
+    position: int
+    at: float
+    hash: bytes
+    surveyed: bool
+    jobs: list[Job]
+    nodes: list[Node]
+    queues: list[Queue]
+    receipts: list[tuple[str, int, str]]
+
+
+class State:
+    def __init__(self, image: Image | None = None) -> None:
+        self.position = 0
+        self.at = 0.0
+        # Whether every node of the cluster has been reported.
+        self.surveyed = False
+        self.jobs: dict[str, Job] = {}
+        self.nodes: dict[str, Node] = {}
+        self.queues: dict[str, Queue] = {DEFAULT_QUEUE.name: DEFAULT_QUEUE}
+        self.receipts: dict[str, Receipt] = {}
+        if image is not None:
+            self._restore(image)
+
+    def _restore(self, image: Image) -> None:
+        self.position = image.position
+        self.at = image.at
+        self.surveyed = image.surveyed
+        self.jobs = {job.id: job for job in image.jobs}
+        self.nodes = {node.name: node for node in image.nodes}
+        self.queues = {queue.name: queue for queue in image.queues}
+        self.receipts = {cause: Receipt(at, stream) for cause, at, stream in image.receipts}
+
+    def image(self, hash: bytes = b"") -> Image:
+        return Image(
+            position=self.position,
+            at=self.at,
+            hash=hash,
+            surveyed=self.surveyed,
+            jobs=list(self.jobs.values()),
+            nodes=list(self.nodes.values()),
+            queues=list(self.queues.values()),
+            receipts=[(cause, *receipt) for cause, receipt in self.receipts.items()],
+        )
+
+    def apply(self, recorded: e.Recorded) -> None:
+        """Takes one more event in. The only door."""
+        position, event = recorded.position, recorded.event
+        assert position == self.position + 1, (position, self.position)
+        if isinstance(event, e.JobEvent):
+            job = self.jobs.get(event.job)
+            if job is None:
+                self._begin_job(recorded)
+            elif type(event) is e.JobRemoved:
+                self._drop_job(job)
+            else:
+                self._put_job(job, evolve(job, recorded), event)
+        elif isinstance(event, e.NodeEvent):
+            self._put_node(_node_after(self.nodes.get(event.node), event, len(self.nodes)))
+        elif isinstance(event, e.QueueDefined):
+            self.queues[event.queue.name] = event.queue
+        elif isinstance(event, e.ClusterSurveyed):
+            self.surveyed = True
+        self.position = position
+        self.at = recorded.at
+        if recorded.cause:
+            self._remember(recorded)
+
+    def _begin_job(self, recorded: e.Recorded) -> None:
+        event = recorded.event
+        assert isinstance(event, e.JobSubmitted), f"{event} is about nobody"
+        self._put_job(None, begin(recorded, event), event)
+
+    def _put_job(self, before: Job | None, job: Job, event: e.JobEvent) -> None:
+        self.jobs[job.id] = job
+
+    def _drop_job(self, job: Job) -> None:
+        del self.jobs[job.id]
+
+    def _put_node(self, node: Node) -> None:
+        self.nodes[node.name] = node
+
+    def _remember(self, recorded: e.Recorded) -> None:
+        known = self.receipts.get(recorded.cause)
+        stream = recorded.event.stream if known is None else known.stream
+        self.receipts[recorded.cause] = Receipt(recorded.position, stream)
+        if len(self.receipts) > RECEIPTS_MAX:
+            del self.receipts[next(iter(self.receipts))]
+
+
+def _node_after(node: Node | None, event: e.NodeEvent, ordinal: int) -> Node:
+    """A node after an event about it; `ordinal` is for one that is seen for the first time."""
+    if isinstance(event, e.NodeReported):
+        if node is None:
+            return Node(info=event.info, ordinal=ordinal)
+        return Node(info=event.info, ordinal=node.ordinal, cordoned=node.cordoned)
+    assert node is not None, f"{event} is about a node that was never reported"
+    match event:
+        case e.NodeLost(message=message):
+            return replace(node, ready=False, message=message)
+        case e.NodeRemoved():
+            return replace(node, ready=False, removed=True)
+        case e.NodeCordoned():
+            return replace(node, cordoned=True)
+        case e.NodeUncordoned():
+            return replace(node, cordoned=False)
+        case _:
+            raise AssertionError(event)
