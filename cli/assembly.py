@@ -1,0 +1,163 @@
+"""The parts of a control plane, built and joined: log, clock, cluster, engine, API."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+import simpy
+from aiohttp import web
+
+from adapters.asyncio_clock import AsyncioClock
+from adapters.memory_log import MemoryLog
+from adapters.pacer import Pacer
+from adapters.simulated_cluster import SimulatedCluster
+from adapters.sqlite_log import SqliteLog
+from api.access import Access, Token, token_hash
+from api.app import make_app
+from api.control import Control
+from api.server import Runner
+from cli.client import TIME_HEADER
+from cli.complaints import Complaint
+from cli.guard import sole_writer
+from cli.settings import DEFAULT_HOST, reason
+from cli.sources import Kind, Source, open_postgres
+from cli.supervisor import Supervisor
+from controlplane.engine import EngineOptions
+from controlplane.ports import EventLog
+from simulator.topology import ClusterModel
+
+Work = asyncio.Task[None]
+
+# Who asks with the server's own token.
+OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be built."""
+
+    source: Source
+    model: ClusterModel
+    host: str = DEFAULT_HOST
+    speed: float = 1.0
+    # Secrets that let those in who know them.
+    tokens: tuple[str, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    log: EventLog
+    clock: AsyncioClock
+    pacer: Pacer
+    supervisor: Supervisor
+    app: web.Application
+    # How many events the log already held.
+    events: int
+
+
+@asynccontextmanager
+async def assembled(wanted: Wanted) -> AsyncIterator[Parts]:
+    """All parts, ready to run; at the end the log is closed."""
+    source = wanted.source
+    guard = sole_writer(source.path) if source.kind is Kind.SQLITE else nullcontext()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(guard)
+        log = await open_to_write(source)
+        stack.push_async_callback(log.close)
+        yield await _join(wanted, log)
+
+
+async def open_to_write(source: Source) -> EventLog:
+    match source.kind:
+        case Kind.MEMORY:
+            return MemoryLog()
+        case Kind.POSTGRES:
+            return await open_postgres(source.place)
+        case Kind.SQLITE | Kind.EXPORT:
+            return await SqliteLog.open(source.path)
+
+
+async def _join(wanted: Wanted, log: EventLog) -> Parts:
+    events = (await log.head()).position
+    birth, last = await _time_at(log, 1), await _time_at(log, events)
+    # A fast run leaves the log ahead of the wall clock, and time in it never runs backwards.
+    clock = AsyncioClock(at_least=last or 0.0, speed=wanted.speed)
+    # Faults count from the cluster's birth, which is the log's: a restart does not repeat them.
+    origin = clock.now() if birth is None else birth
+    env = simpy.Environment(initial_time=clock.now() - origin)
+    pacer = Pacer(env, clock.twin(), origin=origin)
+    cluster = SimulatedCluster(env, wanted.model, origin=origin, sync=pacer.sync)
+    control = Control(log)
+    tokens = [Token(OPERATOR, token_hash(secret)) for secret in wanted.tokens]
+    app = make_app(control, cluster, Access(tokens, bound_to=wanted.host))
+    _show_time(app, clock)
+    options = EngineOptions(release=version("muster"))
+    return Parts(
+        log=log,
+        clock=clock,
+        pacer=pacer,
+        supervisor=Supervisor(control, cluster, clock, options),
+        app=app,
+        events=events,
+    )
+
+
+async def _time_at(log: EventLog, position: int) -> float | None:
+    rows = await log.read(position - 1, 1) if position else ()
+    return rows[0][1] if rows else None
+
+
+def _show_time(app: web.Application, clock: AsyncioClock) -> None:
+    """Every answer carries the clock's time: a client cannot know it where time runs fast."""
+
+    async def stamp(request: web.Request, response: web.StreamResponse) -> None:
+        response.headers[TIME_HEADER] = f"{clock.now():.3f}"
+
+    app.on_response_prepare.append(stamp)
+
+
+@asynccontextmanager
+async def running(parts: Parts, host: str, port: int) -> AsyncIterator[tuple[str, Work]]:
+    """Lets all parts run; gives the server's URL, and work that ends only by raising.
+
+    At the end the server takes no more requests, those that are under way are finished, and only
+    then the engine is stopped.
+    """
+    runner = Runner(parts.app)
+    await runner.setup()
+    # The address first: who cannot listen must not take the lead from one who can.
+    url = await _listen(runner, host, port)
+    supervised = asyncio.create_task(parts.supervisor.run())
+    paced = asyncio.create_task(parts.pacer.run())
+    failure = asyncio.create_task(until_first(supervised, paced))
+    try:
+        yield url, failure
+    finally:
+        await runner.cleanup()
+        for task in (failure, supervised, paced):
+            task.cancel()
+        await asyncio.gather(failure, supervised, paced, return_exceptions=True)
+
+
+async def _listen(runner: Runner, host: str, port: int) -> str:
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise Complaint(
+            f"cannot listen on {host}:{port}: {reason(error)}",
+            hint="Choose another with --port; 0 lets the system choose.",
+        ) from None
+    address, bound = runner.addresses[0][:2]
+    # Who listens on every address is reached here on the machine's own.
+    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
+    return f"http://[{address}]:{bound}" if ":" in address else f"http://{address}:{bound}"
+
+
+async def until_first(*work: Work, within_s: float | None = None) -> None:
+    """Waits until one of the tasks is done, and raises what it raised; or until time is up."""
+    done, _ = await asyncio.wait(work, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()

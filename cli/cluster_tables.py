@@ -1,0 +1,84 @@
+"""Nodes and queues as tables."""
+
+import sys
+from collections.abc import Iterable, Sequence
+
+from rich.text import Text
+
+from cli.tables import Column, Table
+from controlplane.queries import NodeView, QueueView
+
+BAR_MAX = 16
+
+
+def nodes_table(nodes: Iterable[NodeView]) -> Table:
+    columns = (
+        Column("NODE"),
+        Column("RACK"),
+        Column("STATUS"),
+        Column("GPU"),
+        Column("USED", right=True),
+        Column(""),
+        Column("JOBS", flexible=True),
+    )
+    return Table(columns, [_node_row(node) for node in nodes])
+
+
+def _node_row(node: NodeView) -> list[str | Text]:
+    used = node.gpus - node.gpus_free
+    return [
+        node.name,
+        node.rack or "-",
+        status(node),
+        node.gpu_type or "-",
+        f"{used}/{node.gpus}",
+        bar(used, node.gpus),
+        ", ".join(node.jobs) or "-",
+    ]
+
+
+def status(node: NodeView) -> Text:
+    if not node.ready:
+        return Text("Lost", style="bold red")
+    if node.cordoned:
+        return Text("Cordoned", style="yellow")
+    return Text("Ready", style="green")
+
+
+def bar(used: int, total: int) -> Text:
+    """How full it is, as a picture; plain characters where the terminal knows no others."""
+    if not total:
+        return Text("")
+    length = min(total, BAR_MAX)
+    filled = round(used * length / total)
+    fancy = "utf" in (getattr(sys.stdout, "encoding", "") or "").lower()
+    full, empty = ("■", "□") if fancy else ("#", ".")
+    return Text.assemble((full * filled, "green"), (empty * (length - filled), "bright_black"))
+
+
+def gpus_line(nodes: Sequence[NodeView]) -> str:
+    total = sum(node.gpus for node in nodes)
+    used = sum(node.gpus - node.gpus_free for node in nodes)
+    share = f" ({100 * used / total:.0f}%)" if total else ""
+    lost = sum(node.gpus for node in nodes if not node.ready)
+    out = f"; {lost} on nodes that do not answer" if lost else ""
+    return f"{used} of {total} GPUs in use{share}{out}"
+
+
+def queues_table(queues: Iterable[QueueView]) -> Table:
+    columns = (
+        Column("QUEUE"),
+        Column("WAITING", right=True),
+        Column("GPUS USED", right=True),
+        Column("CEILING", right=True),
+    )
+    rows = [
+        (
+            queue.name,
+            str(queue.jobs_waiting),
+            str(queue.gpus_used),
+            "none" if queue.gpus_max is None else str(queue.gpus_max),
+        )
+        for queue in queues
+    ]
+    return Table(columns, rows)

@@ -1,0 +1,79 @@
+"""Waiting for the end of jobs, and what it means for the exit code."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn
+
+import click
+
+from cli.client import Client, Refused, job_path
+from cli.complaints import JOB_CANCELLED, JOB_FAILED, NO_SUCH_JOB
+from cli.live import follow, recorded_of
+from cli.narration import tell
+from cli.options import JobName
+from cli.times import clock_time, span
+from controlplane import events as e
+
+# What whoever waits wants to read on the way.
+TOLD: tuple[type[e.Event], ...] = (
+    e.GangPlaced,
+    e.GangStarted,
+    e.JobRestarting,
+    e.JobRequeued,
+    e.JobSuspended,
+    e.JobResumed,
+    e.JobScaled,
+)
+ENDINGS: dict[type[e.Event], int] = {
+    e.JobSucceeded: 0,
+    e.JobFailed: JOB_FAILED,
+    e.JobCancelled: JOB_CANCELLED,
+    e.JobRemoved: NO_SUCH_JOB,
+}
+
+
+class Ending(NamedTuple):
+    job: JobName
+    exit_code: int
+    told: str
+
+
+async def wait_for_all(
+    server: Client, jobs: Sequence[JobName], *, quiet: bool = False
+) -> list[Ending]:
+    """Waits for every job, and tells on standard error what happens meanwhile."""
+    return list(await asyncio.gather(*(_wait_for(server, job, quiet=quiet) for job in jobs)))
+
+
+async def _wait_for(server: Client, job: JobName, *, quiet: bool) -> Ending:
+    began: float | None = None
+    try:
+        async for view in follow(server, 0, job_path(*job, "/events")):
+            recorded = recorded_of(view)
+            began = recorded.at if began is None else began
+            event = recorded.event
+            code = ENDINGS.get(type(event))
+            if code is not None:
+                told = f"{tell(event)}, {span(recorded.at - began)} after it was submitted"
+                _say(f"{job}: {told}", quiet)
+                return Ending(job, code, told)
+            if isinstance(event, TOLD):
+                _say(f"{clock_time(recorded.at)} {job}: {tell(event)}", quiet)
+    except Refused as refused:
+        if refused.problem.code != "no_such_job" or began is None:
+            raise
+    return Ending(job, NO_SUCH_JOB, "it was deleted meanwhile")
+
+
+def _say(line: str, quiet: bool) -> None:
+    if not quiet:
+        click.echo(line, err=True)
+
+
+def exit_with(endings: Sequence[Ending]) -> NoReturn:
+    """Ends the command with the exit code of the worst ending."""
+    codes = {ending.exit_code for ending in endings}
+    for code in (JOB_FAILED, JOB_CANCELLED, NO_SUCH_JOB):
+        if code in codes:
+            raise click.exceptions.Exit(code)
+    raise click.exceptions.Exit(0)

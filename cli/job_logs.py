@@ -1,0 +1,144 @@
+"""`muster logs`: what the ranks of a job wrote, all of them side by side or one."""
+
+import asyncio
+from collections.abc import Sequence
+
+import click
+
+from api.jobs import LogLines
+from cli.client import Client, connect, job_path, run
+from cli.complaints import WRONG_USAGE, Complaint
+from cli.ending import exit_with, wait_for_all
+from cli.options import JobName, job_argument, namespace_option, parse_job, url_option
+from controlplane.queries import JobDetail
+
+AT_ONCE_MAX = 16
+LOOK_EVERY_S = 0.5
+TAIL_MAX = 10_000
+
+
+@click.command()
+@job_argument
+@namespace_option
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends; its end is told.")
+@click.option("-r", "--rank", multiple=True, help="Only this rank: its number, or worker-0.")
+@click.option(
+    "-t",
+    "--tail",
+    type=click.IntRange(1, TAIL_MAX),
+    default=100,
+    show_default=True,
+    help="At most so many lines of each rank.",
+)
+@url_option
+def logs(
+    job: str, namespace: str, follow: bool, rank: tuple[str, ...], tail: int, url: str | None
+) -> None:
+    """Show what the ranks of a job's latest attempt wrote, each line with the name of its rank.
+
+    \b
+    Examples:
+      muster logs bert --tail 20
+      muster logs bert --rank master-0 --follow
+    """
+    name = parse_job(job, namespace)
+    run(_follow(url, name, rank, tail) if follow else _print(url, name, rank, tail))
+
+
+async def _print(url: str | None, name: JobName, wanted: Sequence[str], tail: int) -> None:
+    async with connect(url) as server:
+        found = await server.get(job_path(*name), JobDetail)
+        ranks = _ranks(found, wanted)
+        for rank, lines in zip(ranks, await _lines(server, name, ranks, tail), strict=True):
+            _say(found, rank, lines.lines, alone=len(ranks) == 1)
+
+
+def _names(found: JobDetail) -> list[str]:
+    if found.attempt is not None:
+        return [rank.name for rank in found.attempt.ranks]
+    return [found.spec.rank_name(rank) for rank in range(found.spec.size)]
+
+
+def _ranks(found: JobDetail, wanted: Sequence[str]) -> list[int]:
+    """The numbers of the ranks that are meant; all of them when none is named."""
+    names = _names(found)
+    if not wanted:
+        return list(range(len(names)))
+    ranks: list[int] = []
+    for each in wanted:
+        if each.isdigit() and int(each) < len(names):
+            ranks.append(int(each))
+        elif each.lower() in names:
+            ranks.append(names.index(each.lower()))
+        else:
+            raise Complaint(
+                f"there is no rank {each!r}; the ranks are 0-{len(names) - 1}: {_some(names)}",
+                exit_code=WRONG_USAGE,
+            )
+    return ranks
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 8 else f"{', '.join(names[:8])}, ..."
+
+
+async def _lines(server: Client, name: JobName, ranks: Sequence[int], tail: int) -> list[LogLines]:
+    turns = asyncio.Semaphore(AT_ONCE_MAX)
+
+    async def ask(rank: int) -> LogLines:
+        async with turns:
+            return await server.get(job_path(*name, "/logs"), LogLines, rank=rank, tail=tail)
+
+    return list(await asyncio.gather(*(ask(rank) for rank in ranks)))
+
+
+def _say(found: JobDetail, rank: int, lines: Sequence[str], *, alone: bool) -> None:
+    prefix = "" if alone else f"[{_names(found)[rank]}] "
+    for line in lines:
+        click.echo(prefix + line)
+
+
+async def _follow(url: str | None, name: JobName, wanted: Sequence[str], tail: int) -> None:
+    async with connect(url) as server:
+        end = asyncio.create_task(wait_for_all(server, [name], quiet=True))
+        seen: dict[int, tuple[int, list[str]]] = {}
+        try:
+            while True:
+                over = end.done()
+                await _print_new(server, name, wanted, tail, seen)
+                if over:
+                    break
+                await asyncio.wait({end}, timeout=LOOK_EVERY_S)
+        finally:
+            end.cancel()
+        click.echo(f"{name}: {end.result()[0].told}", err=True)
+        exit_with(end.result())
+
+
+async def _print_new(
+    server: Client,
+    name: JobName,
+    wanted: Sequence[str],
+    tail: int,
+    seen: dict[int, tuple[int, list[str]]],
+) -> None:
+    """Prints what was not there at the last look; a new attempt begins anew."""
+    found = await server.get(job_path(*name), JobDetail)
+    ranks = _ranks(found, wanted)
+    # The first look shows the tail; the next ones must not lose what came in between.
+    depth = tail if not seen else TAIL_MAX
+    for rank, told in zip(ranks, await _lines(server, name, ranks, depth), strict=True):
+        attempt, before = seen.get(rank, (told.attempt, []))
+        fresh = told.lines if attempt != told.attempt else _fresh(before, told.lines)
+        _say(found, rank, fresh, alone=len(ranks) == 1)
+        seen[rank] = (told.attempt, told.lines)
+
+
+def _fresh(before: list[str], now: list[str]) -> list[str]:
+    """The lines behind the last one that was already shown."""
+    if not before:
+        return now
+    for index in range(len(now) - 1, -1, -1):
+        if now[index] == before[-1]:
+            return now[index + 1 :]
+    return now

@@ -1,0 +1,270 @@
+"""Jobs as tables: the list, one job in full, and why it is where it is."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table as Grid
+from rich.text import Text
+
+from cli.narration import gpus, words
+from cli.tables import Column, Table, phase
+from cli.times import span, stamp
+from controlplane.job import FINISHED, Phase
+from controlplane.model import JobSpec, Restart
+from controlplane.queries import AttemptView, JobDetail, JobView, RankView, Why
+
+NAMESPACE = Column("NAMESPACE")
+COLUMNS = (
+    Column("NAME"),
+    Column("KIND"),
+    Column("PHASE"),
+    Column("RANKS", right=True),
+    Column("GPUS", right=True),
+    Column("RESTARTS", right=True),
+    Column("AGE", right=True),
+    Column("NOTE", flexible=True),
+)
+WIDE_COLUMNS = (
+    NAMESPACE,
+    Column("NAME"),
+    Column("ID"),
+    Column("KIND"),
+    Column("QUEUE"),
+    Column("PRIORITY", right=True),
+    Column("PHASE"),
+    Column("RANKS", right=True),
+    Column("GPUS", right=True),
+    Column("HELD", right=True),
+    Column("ATTEMPT", right=True),
+    Column("RESTARTS", right=True),
+    Column("SUBMITTED"),
+    Column("STARTED"),
+    Column("FINISHED"),
+    Column("REASON"),
+    Column("MESSAGE"),
+)
+
+
+# ---------------------------------------------------------------- the list
+
+
+def list_table(jobs: Iterable[JobView], now: float, *, all_namespaces: bool = False) -> Table:
+    columns = (NAMESPACE, *COLUMNS) if all_namespaces else COLUMNS
+    return Table(columns, [job_row(job, now, all_namespaces=all_namespaces) for job in jobs])
+
+
+def job_row(job: JobView, now: float, *, all_namespaces: bool = False) -> list[str | Text]:
+    first = [job.namespace] if all_namespaces else []
+    return [
+        *first,
+        job.name,
+        job.kind,
+        phase(job.phase),
+        f"{job.ranks_running}/{job.ranks}",
+        str(job.gpus),
+        str(job.restarts),
+        span(now - job.submitted_at),
+        note(job, now),
+    ]
+
+
+def note(job: JobView, now: float) -> str:
+    """What a person would ask next, answered in the same line."""
+    if job.deleting:
+        return "being deleted"
+    match job.phase:
+        case Phase.QUEUED:
+            return f"waits for {span(now - job.queued_at)}"
+        case Phase.STARTING:
+            return f"{job.ranks_running} of {job.ranks} ranks are up"
+        case Phase.RUNNING:
+            return _running(job, now)
+        case Phase.RESTARTING:
+            return _restarting(job, now)
+        case Phase.SUCCEEDED:
+            return f"ran {ran(job, now)}"
+        case Phase.FAILED:
+            return ": ".join(part for part in (words(job.reason), job.message) if part)
+        case Phase.SUSPENDED | Phase.CANCELLED:
+            return ""
+
+
+def _running(job: JobView, now: float) -> str:
+    # The view tells when the job first ran; of a later attempt it tells when it was placed.
+    if job.attempt > 1 and job.placed_at is not None:
+        return f"attempt {job.attempt}, for {span(now - job.placed_at)}"
+    return "" if job.running_at is None else f"for {span(now - job.running_at)}"
+
+
+def _restarting(job: JobView, now: float) -> str:
+    left = None if job.retry_at is None else job.retry_at - now
+    when = f"in {span(left)}" if left is not None and left > 0 else "soon"
+    return f"again {when}: {job.message or words(job.reason)}"
+
+
+def ran(job: JobView, now: float) -> str:
+    """How long since it first ran, until its end."""
+    if job.running_at is None:
+        return "-"
+    return span((now if job.finished_at is None else job.finished_at) - job.running_at)
+
+
+def wide_table(jobs: Iterable[JobView]) -> Table:
+    return Table(WIDE_COLUMNS, [_wide_row(job) for job in jobs])
+
+
+def _wide_row(job: JobView) -> list[str | Text]:
+    return [
+        job.namespace,
+        job.name,
+        job.id,
+        job.kind,
+        job.queue,
+        str(job.priority),
+        phase(job.phase),
+        f"{job.ranks_running}/{job.ranks}",
+        str(job.gpus),
+        str(job.gpus_held),
+        str(job.attempt),
+        str(job.restarts),
+        stamp(job.submitted_at),
+        stamp(job.running_at),
+        stamp(job.finished_at),
+        job.reason or "-",
+        job.message or "-",
+    ]
+
+
+# ---------------------------------------------------------------- one job
+
+
+def detail(found: JobDetail, now: float) -> RenderableType:
+    parts: list[RenderableType] = [_facts(found, now)]
+    if found.attempt is not None:
+        parts += [Text(""), _ranks_table(found.attempt, now)]
+    if found.restarts:
+        parts += [Text(""), _restarts_table(found.restarts, now)]
+    return Group(*parts)
+
+
+def _facts(found: JobDetail, now: float) -> Grid:
+    job, spec = found.job, found.spec
+    facts: list[tuple[str, str | Text]] = [
+        ("Job", f"{job.namespace}/{job.name}"),
+        ("Kind", job.kind),
+        ("Phase", Text.assemble(phase(job.phase), _phase_extra(job, now))),
+        ("Queue", f"{job.queue}, priority {job.priority}"),
+        ("Gang", _gang(spec)),
+        ("Submitted", f"{stamp(job.submitted_at)} ({span(now - job.submitted_at)} ago)"),
+    ]
+    if job.running_at is not None:
+        waited = span(job.running_at - job.submitted_at)
+        facts.append(("Started", f"{stamp(job.running_at)} (after {waited})"))
+    if job.finished_at is not None:
+        facts.append(("Finished", f"{stamp(job.finished_at)} (ran {ran(job, now)})"))
+    facts.append(("Restarts", _budget(job)))
+    if job.message or job.reason:
+        facts.append(("Reason", ": ".join(p for p in (words(job.reason), job.message) if p)))
+    grid = Grid.grid(padding=(0, 2, 0, 0))
+    for name, value in facts:
+        grid.add_row(Text(name, style="bold"), value)
+    return grid
+
+
+def _phase_extra(job: JobView, now: float) -> str:
+    if job.phase in FINISHED or job.phase is Phase.SUSPENDED:
+        return ", being deleted" if job.deleting else ""
+    more = note(job, now)
+    return f", {more}" if more else ""
+
+
+def _gang(spec: JobSpec) -> str:
+    roles = ", ".join(
+        f"{role.replicas} {role.name}" + (f" x {gpus(role.gpus)}" if role.gpus else "")
+        for role in spec.roles
+    )
+    return f"{roles} ({gpus(spec.gpus)})"
+
+
+def _budget(job: JobView) -> str:
+    if job.failures_max is None:
+        return f"{job.restarts} (no limit on retries)"
+    return f"{job.restarts} ({job.failures} of {job.failures_max} retries used)"
+
+
+def _ranks_table(attempt: AttemptView, now: float) -> Table:
+    columns = (
+        Column("RANK", right=True),
+        Column("NAME"),
+        Column("STATE"),
+        Column("NODE"),
+        Column("GPUS"),
+        Column("FOR", right=True),
+        Column("EXIT", right=True),
+        Column("NOTE", flexible=True),
+    )
+    return Table(columns, [_rank_row(rank, now) for rank in attempt.ranks])
+
+
+def _rank_row(rank: RankView, now: float) -> list[str | Text]:
+    lasted = None
+    if rank.started_at is not None:
+        lasted = (now if rank.ended_at is None else rank.ended_at) - rank.started_at
+    cause = words(rank.cause) if rank.cause and rank.exit_code != 0 else ""
+    return [
+        str(rank.rank),
+        rank.name,
+        rank.state.value,
+        rank.node,
+        indices(rank.devices),
+        span(lasted),
+        "-" if rank.exit_code is None else str(rank.exit_code),
+        rank.message or cause,
+    ]
+
+
+def indices(devices: Sequence[int]) -> str:
+    """Device numbers, runs of them joined: 0-3,6."""
+    if not devices:
+        return "-"
+    runs: list[list[int]] = []
+    for device in sorted(devices):
+        if runs and device == runs[-1][-1] + 1:
+            runs[-1].append(device)
+        else:
+            runs.append([device])
+    return ",".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
+
+
+def _restarts_table(restarts: Sequence[Restart], now: float) -> Table:
+    columns = (
+        Column("RESTART", right=True),
+        Column("AGO", right=True),
+        Column("CAUSE"),
+        Column("RETRY"),
+        Column("WHAT HAPPENED", flexible=True),
+    )
+    rows = [
+        (
+            str(number),
+            span(now - restart.at),
+            words(restart.cause),
+            "spent" if restart.spends_budget else "free",
+            restart.message or "-",
+        )
+        for number, restart in enumerate(restarts, 1)
+    ]
+    return Table(columns, rows)
+
+
+# ---------------------------------------------------------------- why
+
+
+def why_text(why: Why) -> RenderableType:
+    head = Text.assemble(f"{why.namespace}/{why.name} is ", phase(why.phase), f": {why.summary}")
+    lines: list[RenderableType] = [head]
+    # The summary of a queued job already tells the first reason.
+    lines += [Text(f"  - {r.message}") for r in why.reasons if r.message not in why.summary]
+    if why.ahead:
+        lines.append(Text(f"  ahead of it: {', '.join(why.ahead)}"))
+    return Group(*lines)

@@ -1,0 +1,236 @@
+"""`muster list`, `get`, `why` and `wait`: looking at jobs."""
+
+import sys
+from collections.abc import Hashable, Mapping
+
+import click
+from rich.console import RenderableType
+from rich.text import Text
+
+from cli.client import Client, connect, job_path, run
+from cli.ending import exit_with, wait_for_all
+from cli.job_tables import detail, list_table, note, why_text, wide_table
+from cli.options import (
+    JobName,
+    all_namespaces_option,
+    job_argument,
+    jobs_argument,
+    namespace_option,
+    output_option,
+    parse_job,
+    url_option,
+)
+from cli.tables import write, write_json, write_yaml
+from cli.times import clock_time
+from cli.watching import repaint, report
+from controlplane.job import Phase
+from controlplane.queries import JobDetail, JobView, Why
+
+# Which jobs are asked for.
+Query = dict[str, object]
+
+watch_option = click.option("-w", "--watch", is_flag=True, help="Go on showing it as it changes.")
+
+
+# ---------------------------------------------------------------- list
+
+
+@click.command("list")
+@all_namespaces_option
+@namespace_option
+@click.option(
+    "--phase",
+    type=click.Choice([phase.value for phase in Phase], case_sensitive=False),
+    multiple=True,
+    help="Only jobs in this phase; may be repeated.",
+)
+@click.option("--queue", help="Only jobs of this queue.")
+@click.option("--kind", "-T", help="Only jobs of this kind, such as TFJob.")
+@output_option()
+@watch_option
+@url_option
+def list_command(
+    all_namespaces: bool,
+    namespace: str,
+    phase: tuple[str, ...],
+    queue: str | None,
+    kind: str | None,
+    output: str,
+    watch: bool,
+    url: str | None,
+) -> None:
+    """List jobs, in the order in which they were submitted.
+
+    \b
+    Examples:
+      muster list
+      muster list -A --phase Running --phase Restarting
+      muster list --watch
+      muster list -o json | jq '.items[] | select(.restarts > 0) | .name'
+    """
+    wanted = None if all_namespaces else namespace
+    query: Query = {"namespace": wanted, "phase": phase, "queue": queue, "kind": kind}
+    if watch:
+        _refuse_watch(output)
+        run(_watch_list(url, query, all_namespaces))
+    jobs, now = run(_list(url, query))
+    if output == "table" and not jobs:
+        click.echo(f"no jobs{'' if all_namespaces else f' in namespace {namespace}'}", err=True)
+        return
+    _show_list(jobs, now, output, all_namespaces)
+
+
+async def _list(url: str | None, query: Query) -> tuple[list[JobView], float]:
+    async with connect(url) as server:
+        return await _find(server, query), server.now
+
+
+async def _find(server: Client, query: Query) -> list[JobView]:
+    return await server.all_pages("/v1/jobs", JobView, **query)
+
+
+def _show_list(jobs: list[JobView], now: float, output: str, all_namespaces: bool) -> None:
+    match output:
+        case "table":
+            write(list_table(jobs, now, all_namespaces=all_namespaces))
+        case "wide":
+            write(wide_table(jobs))
+        case "name":
+            for job in jobs:
+                click.echo(f"{job.namespace}/{job.name}")
+        case _:
+            (write_json if output == "json" else write_yaml)({"items": jobs})
+
+
+def _refuse_watch(output: str) -> None:
+    if output not in ("table", "wide"):
+        raise click.UsageError(f"--watch shows a table; it does not go with -o {output}.")
+
+
+async def _watch_list(url: str | None, query: Query, all_namespaces: bool) -> None:
+    async with connect(url) as server:
+
+        async def picture() -> RenderableType:
+            jobs = await _find(server, query)
+            if not jobs:
+                return Text("no jobs")
+            return list_table(jobs, server.now, all_namespaces=all_namespaces)
+
+        async def lines() -> Mapping[Hashable, tuple[Hashable, str]]:
+            jobs = await _find(server, query)
+            return {f"{j.namespace}/{j.name}": _line(j, server.now) for j in jobs}
+
+        if sys.stdout.isatty():
+            await repaint(server, picture)
+        await report(server, lines)
+
+
+def _line(job: JobView, now: float) -> tuple[Hashable, str]:
+    state = (job.id, job.phase, job.ranks_running, job.attempt, job.restarts, job.deleting)
+    line = (
+        f"{clock_time(now)}  {job.namespace}/{job.name}  {job.phase}  "
+        f"{job.ranks_running}/{job.ranks}  {note(job, now)}"
+    )
+    return state, line.rstrip()
+
+
+# ---------------------------------------------------------------- get, why
+
+
+@click.command()
+@job_argument
+@namespace_option
+@output_option()
+@watch_option
+@url_option
+def get(job: str, namespace: str, output: str, watch: bool, url: str | None) -> None:
+    """Show a job with its ranks, where they run, and every restart.
+
+    \b
+    Examples:
+      muster get bert
+      muster get research/bert -o yaml
+      muster get bert --watch
+    """
+    name = parse_job(job, namespace)
+    if watch:
+        _refuse_watch(output)
+        run(_watch_job(url, name))
+    found, now = run(_get(url, name))
+    match output:
+        case "table":
+            write(detail(found, now))
+        case "wide":
+            write(wide_table([found.job]))
+        case "name":
+            click.echo(str(name))
+        case _:
+            (write_json if output == "json" else write_yaml)(found)
+
+
+async def _get(url: str | None, name: JobName) -> tuple[JobDetail, float]:
+    async with connect(url) as server:
+        return await server.get(job_path(*name), JobDetail), server.now
+
+
+async def _watch_job(url: str | None, name: JobName) -> None:
+    async with connect(url) as server:
+
+        async def picture() -> RenderableType:
+            return detail(await server.get(job_path(*name), JobDetail), server.now)
+
+        async def lines() -> Mapping[Hashable, tuple[Hashable, str]]:
+            found = await server.get(job_path(*name), JobDetail)
+            return {str(name): _line(found.job, server.now)}
+
+        if sys.stdout.isatty():
+            await repaint(server, picture)
+        await report(server, lines)
+
+
+@click.command()
+@job_argument
+@namespace_option
+@output_option("table", "json", "yaml")
+@url_option
+def why(job: str, namespace: str, output: str, url: str | None) -> None:
+    """Say why a job waits, restarts, or ended as it did.
+
+    \b
+    Examples:
+      muster why bert
+      muster why bert -o json | jq '.reasons[].code'
+    """
+    found = run(_why(url, parse_job(job, namespace)))
+    if output == "table":
+        write(why_text(found))
+    else:
+        (write_json if output == "json" else write_yaml)(found)
+
+
+async def _why(url: str | None, name: JobName) -> Why:
+    async with connect(url) as server:
+        return await server.get(job_path(*name, "/why"), Why)
+
+
+# ---------------------------------------------------------------- wait
+
+
+@click.command()
+@jobs_argument
+@namespace_option
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing; the exit code tells.")
+@url_option
+def wait(jobs: tuple[str, ...], namespace: str, quiet: bool, url: str | None) -> None:
+    """Wait until jobs have finished: 0 all succeeded, 100 one failed, 101 one was cancelled.
+
+    \b
+    Examples:
+      muster wait bert && muster submit eval.yaml
+    """
+    run(_wait([parse_job(job, namespace) for job in jobs], url, quiet))
+
+
+async def _wait(names: list[JobName], url: str | None, quiet: bool) -> None:
+    async with connect(url) as server:
+        exit_with(await wait_for_all(server, names, quiet=quiet))

@@ -1,0 +1,176 @@
+"""`muster submit tfjob|pytorchjob|mpijob`: flags to a manifest, submitted as a file would be."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from cli import blueprints
+from cli.blueprints import Flags, Manifest, Resources
+from cli.documents import Document
+from cli.options import Pair, Span, namespace_option
+from cli.submission import submission_options, submit_documents
+from cli.tables import write_json, write_yaml
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COMMON: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
+    (("--name",), {"required": True, "help": "The job's name."}),
+    (("--image",), {"required": True, "help": "The image of every rank."}),
+    (("--workers",), {"type": click.IntRange(0), "default": 1, "show_default": True}),
+    (("--gpus",), {"type": click.IntRange(0), "default": 0, "help": "GPUs of each worker."}),
+    (("--cpu",), {"default": "", "help": "CPUs of each worker, such as 4 or 500m."}),
+    (("--memory",), {"default": "", "help": "Memory of each worker, such as 16Gi."}),
+    (("--queue",), {"default": "", "help": "Where the job waits."}),
+    (("-p", "--priority"), {"default": "", "help": "low, normal, high, or a number."}),
+    (
+        ("--retry",),
+        {"type": click.IntRange(0), "default": 0, "help": "How often a failed gang starts again."},
+    ),
+    (("--running-timeout",), {"type": Span(), "help": "Fail the job after this time."}),
+    (("--ttl-after-finished",), {"type": Span(), "help": "Forget the job after this time."}),
+    (
+        ("--clean-task-policy",),
+        {"type": click.Choice(("None", "Running", "All")), "default": None},
+    ),
+    (("--suspend",), {"is_flag": True, "help": "Submit it suspended."}),
+    (("-e", "--env"), {"type": Pair(), "multiple": True, "help": "Environment of the ranks."}),
+    (("-l", "--label"), {"type": Pair(), "multiple": True}),
+    (("-a", "--annotation"), {"type": Pair(), "multiple": True}),
+    (("--selector",), {"type": Pair(), "multiple": True, "help": "Labels that nodes must have."}),
+    (
+        ("-d", "--data"),
+        {"type": Pair(":", "claim:path"), "multiple": True, "help": "A volume claim to mount."},
+    ),
+    (("--working-dir",), {"default": "", "help": "Where the command starts."}),
+    (("--share-memory",), {"default": "", "help": "The size of /dev/shm, such as 2Gi."}),
+    (("--image-pull-policy",), {"type": click.Choice(("Always", "IfNotPresent", "Never"))}),
+    (("--dry-run",), {"is_flag": True, "help": "Print the manifest and submit nothing."}),
+)
+
+
+def common_options(command: F) -> F:
+    wrapped = click.argument("command", nargs=-1, type=click.UNPROCESSED)(command)
+    wrapped = submission_options(namespace_option(wrapped))
+    for names, settings in reversed(COMMON):
+        wrapped = click.option(*names, **settings)(wrapped)
+    return wrapped
+
+
+@click.command(short_help="Submit a TensorFlow job, with parameter servers if asked for.")
+@common_options
+@click.option("--ps", type=click.IntRange(0), default=0, help="How many parameter servers.")
+@click.option("--ps-image", default="", help="Their image, if it is another.")
+@click.option("--ps-gpus", type=click.IntRange(0), default=0)
+@click.option("--ps-cpu", default="")
+@click.option("--ps-memory", default="")
+@click.option("--chief", is_flag=True, help="Add a chief, whose end is the job's end.")
+@click.option("--evaluator", is_flag=True, help="Add an evaluator.")
+@click.option("--success-policy", type=click.Choice(("chief-worker", "all-workers")))
+def tfjob(
+    ps: int,
+    ps_image: str,
+    ps_gpus: int,
+    ps_cpu: str,
+    ps_memory: str,
+    chief: bool,
+    evaluator: bool,
+    success_policy: str | None,
+    **given: Any,
+) -> None:
+    """Submit a TensorFlow job: workers, and parameter servers if asked for.
+
+    \b
+    Examples:
+      muster submit tfjob --name mnist --workers 2 --gpus 1 \\
+          --image tf:2.15 -- python mnist.py
+      muster submit tfjob --name wide --workers 4 --ps 2 --image tf:2.15 \\
+          --dry-run -o yaml -- "python wide.py --batch-size 128"
+    """
+    manifest = blueprints.tfjob(
+        _flags(given),
+        ps=ps,
+        ps_image=ps_image,
+        ps_resources=Resources(ps_gpus, ps_cpu, ps_memory),
+        chief=chief,
+        evaluator=evaluator,
+        all_workers=success_policy == "all-workers",
+    )
+    _submit("tfjob", manifest, given)
+
+
+@click.command(short_help="Submit a PyTorch job.")
+@common_options
+@click.option("--nproc-per-node", default="", help="Processes on each rank: a number, auto, gpu.")
+def pytorchjob(nproc_per_node: str, **given: Any) -> None:
+    """Submit a PyTorch job. --workers counts the master too.
+
+    \b
+    Examples:
+      muster submit pytorchjob --name bert --workers 4 --gpus 8 --retry 3 \\
+          --image pt:2.4 -- torchrun train.py
+    """
+    _submit(
+        "pytorchjob", blueprints.pytorchjob(_flags(given), nproc_per_node=nproc_per_node), given
+    )
+
+
+@click.command(short_help="Submit an MPI or Horovod job.")
+@common_options
+def mpijob(**given: Any) -> None:
+    """Submit an MPI or Horovod job: a launcher runs the command, the workers take its orders.
+
+    \b
+    Examples:
+      muster submit mpijob --name resnet --workers 2 --gpus 8 \\
+          --image horovod:0.28 -- mpirun -np 16 python resnet.py
+    """
+    _submit("mpijob", blueprints.mpijob(_flags(given)), given)
+
+
+def _flags(given: dict[str, Any]) -> Flags:
+    return Flags(
+        name=given["name"],
+        namespace=given["namespace"],
+        image=given["image"],
+        workers=given["workers"],
+        command=_command(given["command"]),
+        worker=Resources(given["gpus"], given["cpu"], given["memory"]),
+        queue=given["queue"],
+        priority=given["priority"],
+        retry=given["retry"],
+        running_timeout_s=_whole(given["running_timeout"]),
+        ttl_s=_whole(given["ttl_after_finished"]),
+        clean_task_policy=given["clean_task_policy"] or "",
+        suspend=given["suspend"],
+        working_dir=given["working_dir"],
+        share_memory=given["share_memory"],
+        image_pull_policy=given["image_pull_policy"] or "",
+        env=dict(given["env"]),
+        labels=dict(given["label"]),
+        annotations=dict(given["annotation"]),
+        selector=dict(given["selector"]),
+        data=dict(given["data"]),
+    )
+
+
+def _command(words: tuple[str, ...]) -> tuple[str, ...]:
+    """One word with blanks in it is a line for the shell, as arena's users write it."""
+    return ("sh", "-c", words[0]) if len(words) == 1 and " " in words[0] else words
+
+
+def _whole(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds)
+
+
+def _submit(kind: str, manifest: Manifest, given: dict[str, Any]) -> None:
+    if given["dry_run"]:
+        (write_json if given["output"] == "json" else write_yaml)(manifest)
+        return
+    submit_documents(
+        [Document(manifest, "")],
+        url=given["url"],
+        plan=given["plan"],
+        wait=given["wait"],
+        output=given["output"],
+    )

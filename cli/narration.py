@@ -1,0 +1,134 @@
+"""Events in the words of a person who tells what happened."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from controlplane import events as e
+from controlplane.model import Exit, Restart, Slot
+
+NAMES_MAX = 4
+
+
+def tell(event: e.Event) -> str:
+    """What happened, in one line."""
+    if isinstance(event, e.JobEvent):
+        return _tell_of_job(event)
+    match event:
+        case e.NodeReported(info=info):
+            return f"node {info.name} is ready with {gpus(info.gpus, info.gpu_type)}"
+        case e.NodeLost(node=node, message=message):
+            return f"node {node} no longer answers{_because(message)}"
+        case e.NodeRemoved(node=node):
+            return f"node {node} left the cluster"
+        case e.NodeCordoned(node=node):
+            return f"node {node} takes no new work"
+        case e.NodeUncordoned(node=node):
+            return f"node {node} takes work again"
+        case e.QueueDefined(queue=queue):
+            most = "no ceiling" if queue.gpus_max is None else f"at most {gpus(queue.gpus_max)}"
+            return f"queue {queue.name} has {most}"
+        case e.ClusterSurveyed():
+            return "every node of the cluster has been reported"
+        case e.EngineStarted(epoch=epoch, release=release):
+            return f"a control plane began to lead: release {release}, epoch {epoch}"
+        case _:
+            return words(type(event).__name__)
+
+
+def _tell_of_job(event: e.JobEvent) -> str:
+    match event:
+        case e.JobSubmitted(spec=spec):
+            return f"submitted to queue {spec.queue}: {_ranks(spec.size)}, {gpus(spec.gpus)}"
+        case e.GangPlaced(attempt=attempt, placement=placement):
+            return f"attempt {attempt} placed on {_nodes(placement)}"
+        case e.RanksStarted(ranks=ranks):
+            return f"{_which(ranks)} started"
+        case e.GangStarted(attempt=attempt):
+            return f"attempt {attempt} runs: all ranks have started"
+        case e.RanksExited(exits=exits):
+            return _exits(exits)
+        case e.RanksLost(ranks=ranks, message=message):
+            return f"{_which(ranks)} lost{_because(message)}"
+        case e.RanksGone(ranks=ranks):
+            return f"{_which(ranks)} gone from the cluster"
+        case _:
+            return _tell_of_decision(event)
+
+
+def _tell_of_decision(event: e.JobEvent) -> str:
+    match event:
+        case e.RankRestarting(rank=rank, restart=restart):
+            return f"rank {rank} restarts alone: {_restart(restart)}"
+        case e.RankRelaunched(rank=rank):
+            return f"rank {rank} was launched again"
+        case e.JobRestarting(restart=restart):
+            return f"the gang restarts: {_restart(restart)}"
+        case e.JobRequeued():
+            return "back in the queue: the back-off is over and nothing is left of the last attempt"
+        case e.AttemptEnded(attempt=attempt):
+            return f"attempt {attempt} is over; its devices are free"
+        case e.JobFailed(reason=reason, message=message):
+            return f"failed ({words(reason)}): {message}"
+        case e.JobScaled(role=role, replicas=replicas):
+            return f"{role} scaled to {replicas} replicas"
+        case e.JobDeleteRequested():
+            return "to be deleted as soon as nothing of it is left"
+        case e.JobRemoved(reason=reason):
+            return f"forgotten: {words(reason)}"
+        case _:
+            # JobSucceeded, JobCancelled, JobSuspended and JobResumed say it all by their names.
+            return words(type(event).__name__.removeprefix("Job"))
+
+
+def words(name: str) -> str:
+    """A name as words: RanksLost and ranks_lost become `ranks lost`."""
+    spaced = "".join(f" {c.lower()}" if c.isupper() else c for c in name)
+    return spaced.replace("_", " ").strip()
+
+
+def gpus(count: int, kind: str = "") -> str:
+    return " ".join(part for part in (str(count), kind, "GPU" if count == 1 else "GPUs") if part)
+
+
+def _because(message: str) -> str:
+    return f": {message}" if message else ""
+
+
+def _ranks(count: int) -> str:
+    return "1 rank" if count == 1 else f"{count} ranks"
+
+
+def _which(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
+        return f"ranks {ranks[0]}-{ranks[-1]}"
+    return f"ranks {_some([str(rank) for rank in ranks])}"
+
+
+def _some(names: Sequence[str]) -> str:
+    if len(names) <= NAMES_MAX:
+        return ", ".join(names)
+    return f"{', '.join(names[:NAMES_MAX])} and {len(names) - NAMES_MAX} more"
+
+
+def _nodes(placement: Sequence[Slot]) -> str:
+    gpus = Counter[str]()
+    for slot in placement:
+        gpus[slot.node] += len(slot.devices)
+    return _some([f"{node} ({count})" if count else node for node, count in gpus.items()])
+
+
+def _exits(exits: Sequence[Exit]) -> str:
+    bad = [x for x in exits if x.code != 0]
+    if not bad:
+        return f"{_which([x.rank for x in exits])} exited with code 0"
+    first = bad[0]
+    how = "ended" if first.code is None else f"exited with code {first.code}"
+    others = f", {_ranks(len(bad) - 1)} likewise" if len(bad) > 1 else ""
+    return f"rank {first.rank} {how} ({words(first.cause)}){others}{_because(first.message)}"
+
+
+def _restart(restart: Restart) -> str:
+    budget = "" if restart.spends_budget else " (spends no retry)"
+    return f"{restart.message or words(restart.cause)}{budget}"

@@ -1,0 +1,107 @@
+"""Options and arguments that many commands share."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from cli.settings import read_settings
+from cli.tables import FORMATS
+from cli.times import parse_span
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class JobName(NamedTuple):
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def url_option(command: F) -> F:
+    return click.option("--url", metavar="URL", help="The server; MUSTER_URL says it for all.")(
+        command
+    )
+
+
+def namespace_option(command: F) -> F:
+    option = click.option(
+        "-n",
+        "--namespace",
+        default=lambda: read_settings().namespace,
+        show_default="MUSTER_NAMESPACE, or default",
+        help="The namespace of jobs that are named without one.",
+    )
+    return option(command)
+
+
+def output_option(*formats: str) -> Callable[[F], F]:
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(formats or FORMATS),
+        default="table",
+        show_default=True,
+        help="How to show it.",
+    )
+
+
+def all_namespaces_option(command: F) -> F:
+    return click.option("-A", "--all-namespaces", is_flag=True, help="Jobs of every namespace.")(
+        command
+    )
+
+
+def parse_job(text: str, namespace: str) -> JobName:
+    """NAME in the given namespace, or NAMESPACE/NAME."""
+    first, slash, rest = text.partition("/")
+    name = JobName(first, rest) if slash else JobName(namespace, text)
+    if not name.namespace or not name.name or "/" in name.name:
+        raise click.BadParameter(f"{text!r} is no job; write NAME or NAMESPACE/NAME.")
+    return name
+
+
+def complete_job(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The names of jobs that begin so; none if the server cannot be asked quickly."""
+    from cli.completion import job_names
+
+    return [CompletionItem(name) for name in job_names(ctx.params.get("namespace"), incomplete)]
+
+
+job_argument = click.argument("job", shell_complete=complete_job)
+jobs_argument = click.argument("jobs", nargs=-1, required=True, shell_complete=complete_job)
+
+
+class Span(click.ParamType[float]):
+    """A duration such as 90s, 10m or 7d."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            return value if isinstance(value, float) else parse_span(str(value))
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
+class Pair(click.ParamType[tuple[str, str]]):
+    """KEY=VALUE, or with another separator."""
+
+    def __init__(self, separator: str = "=", name: str = "key=value") -> None:
+        self.separator = separator
+        self.name = name
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        key, found, rest = str(value).partition(self.separator)
+        if not key or not found:
+            self.fail(f"{value!r} is not of the form {self.name}.", param, ctx)
+        return key, rest

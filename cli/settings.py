@@ -1,0 +1,149 @@
+"""Where things are: the only reader of the environment and of configuration files.
+
+| variable          | says                                           | default                      |
+| ----------------- | ---------------------------------------------- | ---------------------------- |
+| MUSTER_URL        | where the server answers                       | http://127.0.0.1:8642        |
+| MUSTER_TOKEN      | the token to show to the server                | none                         |
+| MUSTER_TOKEN_FILE | the file that holds the token                  | `token` in the data folder   |
+| MUSTER_DB         | the event log                                  | `muster.db` in that folder   |
+| MUSTER_NAMESPACE  | the namespace of jobs that are named without   | default                      |
+| MUSTER_DEBUG      | when set, a bug shows its stack trace          | not set                      |
+| XDG_DATA_HOME     | the folder above the data folder               | ~/.local/share               |
+"""
+
+import os
+import secrets
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cli.complaints import WRONG_USAGE, Complaint
+from controlplane.errors import Rejected
+from simulator.topology import BadCluster, ClusterModel, grid, parse_cluster
+
+DEFAULT_PORT = 8642
+DEFAULT_HOST = "127.0.0.1"
+TOKEN_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    url: str
+    # Explicitly given; `token_for` also looks into the token file.
+    token: str
+    token_file: Path
+    # Where this user's logs and tokens are kept.
+    data: Path
+    db: str
+    namespace: str
+    debug: bool
+
+
+def read_settings() -> Settings:
+    """The environment as it is now."""
+    env = os.environ
+    home = Path(env.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    data = home / "muster"
+    return Settings(
+        url=env.get("MUSTER_URL") or f"http://{DEFAULT_HOST}:{DEFAULT_PORT}",
+        token=env.get("MUSTER_TOKEN", "").strip(),
+        token_file=Path(env.get("MUSTER_TOKEN_FILE") or data / "token"),
+        data=data,
+        db=env.get("MUSTER_DB") or str(data / "muster.db"),
+        namespace=env.get("MUSTER_NAMESPACE") or "default",
+        debug=bool(env.get("MUSTER_DEBUG")),
+    )
+
+
+# ---------------------------------------------------------------- tokens
+
+
+def token_for(settings: Settings, url: str) -> tuple[str, str]:
+    """The token to show to this server, and one to show only if it asks.
+
+    The token file is a server's of this machine, so what it holds is shown to nobody else, unless
+    the file was named on purpose.
+    """
+    if settings.token:
+        return settings.token, ""
+    # Only here, because it brings the HTTP library, and every command reads settings.
+    from api.access import is_loopback
+
+    if "MUSTER_TOKEN_FILE" in os.environ:
+        return read_token(settings.token_file, must_exist=True), ""
+    if is_loopback(urlsplit(url).hostname or ""):
+        return "", read_token(settings.token_file, must_exist=False)
+    return "", ""
+
+
+def read_token(path: Path, *, must_exist: bool) -> str:
+    try:
+        token = path.read_text("utf-8").strip()
+    except FileNotFoundError:
+        if not must_exist:
+            return ""
+        raise Complaint(f"there is no token file {path}", exit_code=WRONG_USAGE) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Complaint(f"the token file {path} cannot be read: {reason(error)}") from None
+    if must_exist and not token:
+        raise Complaint(f"the token file {path} is empty", exit_code=WRONG_USAGE)
+    return token
+
+
+def make_token(path: Path) -> str:
+    """A new token in a file that only this user can read, or the one that is there already."""
+    token = read_token(path, must_exist=False)
+    if token:
+        return token
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Made private from the start, not made and then closed.
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            os.fchmod(handle, 0o600)
+            file.write(token + "\n")
+    except OSError as error:
+        raise Complaint(f"the token file {path} cannot be written: {reason(error)}") from None
+    return token
+
+
+# ---------------------------------------------------------------- clusters
+
+
+def read_cluster(spec: str, seed: int | None) -> ClusterModel:
+    """The cluster that `sim` or `sim:FILE` names."""
+    kind, _, file = spec.partition(":")
+    if kind == "kubernetes":
+        raise Complaint(
+            "this release does not drive Kubernetes yet",
+            hint="Use --cluster sim or sim:FILE.",
+            exit_code=WRONG_USAGE,
+        )
+    if kind != "sim":
+        raise Complaint(
+            f"{spec!r} is no cluster", hint="Use --cluster sim or sim:FILE.", exit_code=WRONG_USAGE
+        )
+    model = _cluster_in(Path(file)) if file else grid()
+    return model if seed is None else replace(model, seed=seed)
+
+
+def _cluster_in(path: Path) -> ClusterModel:
+    from api.yaml_document import parse_yaml
+
+    try:
+        return parse_cluster(parse_yaml(path.read_text("utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"{path} cannot be read: {reason(error)}"
+    except Rejected as error:
+        what = f"{path}: {error.message}"
+    except BadCluster as error:
+        what = f"{path}: {error}"
+    raise Complaint(what, hint="examples/cluster.yaml shows the form.", exit_code=WRONG_USAGE)
+
+
+def reason(error: Exception) -> str:
+    """What the system said, without the number and the path that we name ourselves."""
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno).lower()
+    return str(error)

@@ -1,0 +1,146 @@
+"""Keeps an engine leading: when the log fails a new one is started, and the API answers 503 until
+it leads.
+
+An engine that another one has fenced out, or that found the log damaged, is not replaced: trying
+again would fight the new leader, or build on what is not true.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from adapters.asyncio_clock import AsyncioClock
+from api.control import Control
+from controlplane.engine import Engine, EngineOptions
+from controlplane.errors import LogConflict, LogUnavailable
+from controlplane.events import EngineStarted, Recorded
+from controlplane.ports import Cluster
+from controlplane.replay import take_snapshot
+from controlplane.world import World
+
+AGAIN_S_FIRST = 0.5
+AGAIN_S_MAX = 30.0
+GUARD_EVERY_S = 2.0
+# An engine that led this long was healthy, and the next wait begins small again.
+HEALTHY_S = 60.0
+# Fewer events than this are read again as fast as a snapshot is written.
+SNAPSHOT_EVENTS_MIN = 5_000
+# More jobs than this would keep whoever stops the server waiting.
+SNAPSHOT_JOBS_MAX = 50_000
+
+_log = logging.getLogger("muster")
+
+
+class Supervisor:
+    def __init__(
+        self,
+        control: Control,
+        cluster: Cluster,
+        clock: AsyncioClock,
+        options: EngineOptions,
+        *,
+        again_s_first: float = AGAIN_S_FIRST,
+        guard_every_s: float = GUARD_EVERY_S,
+    ) -> None:
+        self._control = control
+        self._cluster = cluster
+        self._clock = clock
+        self._options = options
+        self._again_s_first = again_s_first
+        self._guard_every_s = guard_every_s
+        # The epoch of the engine that leads now.
+        self._epoch: int | None = None
+        self.restarts = 0
+        # Set as soon as an engine has led for the first time.
+        self.has_led = asyncio.Event()
+
+    async def run(self) -> None:
+        """Runs engines until one may not be replaced; then raises what that one said."""
+        loop = asyncio.get_running_loop()
+        again_s = self._again_s_first
+        while True:
+            began = loop.time()
+            try:
+                await self._lead()
+            except LogUnavailable as error:
+                if loop.time() - began > HEALTHY_S:
+                    again_s = self._again_s_first
+                _log.warning("the log failed: %s; trying again in %.1f s", error, again_s)
+            await asyncio.sleep(again_s)
+            again_s = min(2 * again_s, AGAIN_S_MAX)
+            self.restarts += 1
+
+    async def _lead(self) -> None:
+        engine = Engine(
+            self._clock.twin(),
+            self._control.log,
+            self._cluster,
+            self._options,
+            on_recorded=self._recorded,
+        )
+        self._control.engine, self._epoch = engine, None
+        engine.ask(self._announce)
+        leading = asyncio.create_task(engine.run())
+        guarding = asyncio.create_task(self._guard())
+        try:
+            await asyncio.wait((leading, guarding), return_when=asyncio.FIRST_COMPLETED)
+            if guarding.done():
+                guarding.result()
+            await leading
+        finally:
+            leading.cancel()
+            guarding.cancel()
+            await asyncio.gather(leading, guarding, return_exceptions=True)
+
+    def _recorded(self, batch: Sequence[Recorded]) -> None:
+        first = batch[0].event
+        if isinstance(first, EngineStarted):
+            self._epoch = first.epoch
+        self._control.recorded(batch)
+
+    async def _guard(self) -> None:
+        """Sees that another one leads even when there is nothing to append.
+
+        Without it, a leader that was fenced out would tell old news until its next append.
+        """
+        while True:
+            await asyncio.sleep(self._guard_every_s)
+            try:
+                epoch = (await self._control.log.head()).epoch
+            except LogUnavailable:
+                # The engine will notice, and try again.
+                continue
+            if self._epoch is not None and epoch != self._epoch:
+                raise LogConflict(f"epoch {epoch} leads, and this one was {self._epoch}")
+
+    def _announce(self, world: World | None) -> None:
+        """Asked of a new engine, so it is answered when that one leads or has given up."""
+        if world is not None:
+            _log.info("leading from position %d", world.position)
+            self.has_led.set()
+
+    async def snapshot(self) -> int | None:
+        """Keeps the state of an engine that was stopped, if that is worth it; returns where."""
+        try:
+            return await self._snapshot()
+        except LogUnavailable as error:
+            # It is only a cache: the next start reads a longer tail.
+            _log.warning("no snapshot was kept: %s", error)
+            return None
+
+    async def _snapshot(self) -> int | None:
+        """Between steps the world is what the log says. It is ahead of the log if the engine was
+        stopped in the middle of an append that did not happen, and then nothing is kept.
+        """
+        engine = self._control.engine
+        if engine is None or len(engine.world.jobs) > SNAPSHOT_JOBS_MAX:
+            return None
+        log, world = self._control.log, engine.world
+        last = await log.latest_snapshot()
+        if world.position - (0 if last is None else last.position) < SNAPSHOT_EVENTS_MIN:
+            return None
+        head = await log.head()
+        if head.position != world.position or head.epoch != self._epoch:
+            return None
+        await log.save_snapshot(take_snapshot(world, head.hash))
+        return world.position

@@ -1,0 +1,119 @@
+"""Tables for people, and the same content for programs.
+
+On a terminal a table never wraps: its last, flexible column gives way. Into a pipe it is written at
+its full width without trailing blanks, so that `grep` and `awk` see every word.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import click
+import msgspec
+import yaml
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.text import Text
+
+FORMATS = ("table", "wide", "json", "yaml", "name")
+# Wide enough for every table there is, and narrow enough that rich does not mind.
+PIPE_WIDTH = 4000
+GAP = 2
+# A flexible column is not cut below this.
+FLEXIBLE_MIN = 8
+
+PHASE_STYLES = {
+    "Queued": "yellow",
+    "Starting": "cyan",
+    "Running": "green",
+    "Restarting": "magenta",
+    "Suspended": "blue",
+    "Succeeded": "bold green",
+    "Failed": "bold red",
+    "Cancelled": "bright_black",
+}
+
+
+class Column(NamedTuple):
+    title: str
+    right: bool = False
+    # A flexible column is cut with an ellipsis when the terminal is too narrow.
+    flexible: bool = False
+
+
+class _Screen(Console):
+    def on_broken_pipe(self) -> NoReturn:
+        # Rich would end the process with an exit code of its own.
+        raise BrokenPipeError
+
+
+def console() -> Console:
+    """A console on what is standard output at this moment."""
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    return _Screen(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+
+
+class Table:
+    """Rows under titles, each in one line: what is too long is cut in the flexible columns only.
+
+    Rich's own table narrows every column when the terminal is narrow, and drops some altogether.
+    """
+
+    def __init__(self, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]]) -> None:
+        self._columns = columns
+        self._head = [Text(column.title, style="bold") for column in columns]
+        self._rows = [[_cell(cell) for cell in row] for row in rows]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = self._widths(options.max_width)
+        for row in (self._head, *self._rows):
+            yield self._line(row, widths)
+
+    def _widths(self, room: int) -> list[int]:
+        rows = (self._head, *self._rows)
+        natural = [max(row[i].cell_len for row in rows) for i in range(len(self._columns))]
+        over = sum(natural) + GAP * (len(natural) - 1) - room
+        widths = natural
+        for index in reversed([i for i, column in enumerate(self._columns) if column.flexible]):
+            cut = min(max(over, 0), max(0, widths[index] - FLEXIBLE_MIN))
+            widths[index] -= cut
+            over -= cut
+        return widths
+
+    def _line(self, row: Sequence[Text], widths: Sequence[int]) -> Text:
+        line = Text(no_wrap=True, overflow="ignore")
+        for cell, column, width in zip(row, self._columns, widths, strict=True):
+            shown = cell.copy()
+            shown.truncate(width, overflow="ellipsis")
+            blanks = " " * (width - shown.cell_len)
+            line.append_text(Text(blanks) + shown if column.right else shown + Text(blanks))
+            line.append(" " * GAP)
+        line.rstrip()
+        return line
+
+
+def _cell(cell: str | Text) -> Text:
+    # A message from outside must not break the line.
+    return cell if isinstance(cell, Text) else Text(" ".join(cell.split()))
+
+
+def phase(name: str) -> Text:
+    return Text(name, style=PHASE_STYLES.get(name, ""))
+
+
+def write(*renderables: RenderableType) -> None:
+    """Prints to standard output; lines that are still too long are left to the terminal."""
+    console().print(*renderables, sep="\n", soft_wrap=True)
+
+
+def write_json(value: object) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def write_yaml(value: object) -> None:
+    click.echo(to_yaml(value), nl=False)
+
+
+def to_yaml(value: object) -> str:
+    plain: Any = msgspec.to_builtins(value, str_keys=True)
+    text: str = yaml.dump(plain, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
+    return text

@@ -1,0 +1,142 @@
+"""Logs into files of JSON lines and back. Whatever goes wrong, nothing is left half-written."""
+
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from cli.complaints import Complaint
+from cli.guard import sole_writer
+from cli.settings import reason
+from cli.sources import Kind, Source, open_postgres, reading
+from cli.verification import Findings, verify
+from controlplane.codec import GENESIS, Row, from_row, to_line, to_rows
+from controlplane.errors import LogUnavailable
+from controlplane.ports import EventLog
+from controlplane.replay import PAGE_ROWS
+
+
+async def export(source: Source, first: int, last: int | None, output: str | None) -> int:
+    """Writes the events from `first` to `last`; returns how many they were."""
+    count = 0
+    with _replacing(output) as file:
+        async with reading(source) as log:
+            async for rows in _pages(log, first - 1, last):
+                file.write(b"".join(to_line(row) + b"\n" for row in rows))
+                count += len(rows)
+    return count
+
+
+async def _pages(log: EventLog, after: int, last: int | None) -> AsyncIterator[list[Row]]:
+    while last is None or after < last:
+        limit = PAGE_ROWS if last is None else min(PAGE_ROWS, last - after)
+        rows = [row for row in await log.read(after, limit) if last is None or row[0] <= last]
+        if not rows:
+            return
+        yield rows
+        after = rows[-1][0]
+
+
+@contextmanager
+def _replacing(output: str | None) -> Iterator[IO[bytes]]:
+    """A file that takes its name when all is written, or all that a damaged log still gives."""
+    if output is None or output == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(output)
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            try:
+                yield file
+            finally:
+                file.flush()
+                os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        raise Complaint(f"{path} cannot be written: {reason(error)}") from None
+    except Complaint:
+        part.replace(path)
+        raise
+
+
+async def import_into(origin: Source, goal: Source) -> Findings:
+    """Reads an export into an empty log; returns what was found in it."""
+    async with reading(origin) as exported:
+        found = await verify(exported)
+        if found.first_position != 1:
+            raise Complaint(f"{origin} does not begin at position 1, so it is no whole log")
+        await _require_same_bytes(exported)
+        try:
+            if goal.kind is Kind.POSTGRES:
+                await _fill_postgres(exported, goal, found)
+            else:
+                with sole_writer(goal.path):
+                    await _fill_sqlite(exported, goal)
+        except LogUnavailable as error:
+            raise Complaint(str(error)) from None
+    return found
+
+
+async def _require_same_bytes(exported: EventLog) -> None:
+    """A log writes events in today's form; those of an older one would get other hashes."""
+    previous, after = GENESIS, 0
+    while rows := await exported.read(after, PAGE_ROWS):
+        if to_rows([from_row(row) for row in rows], previous) != list(rows):
+            raise Complaint(
+                "this release would write some of these events in another form",
+                hint="Import with the release that wrote the log, then start this one on it.",
+            )
+        after, previous = rows[-1][0], rows[-1][8]
+
+
+async def _fill_sqlite(exported: EventLog, goal: Source) -> None:
+    """Fills a file beside the goal, which takes its name at the end."""
+    from adapters.sqlite_log import SqliteLog
+
+    if goal.path.exists():
+        async with reading(goal) as there:
+            _require_empty(goal, (await there.head()).position)
+    part = goal.path.with_name(goal.path.name + ".part")
+    _remove(part)
+    try:
+        filled = await SqliteLog.open(part)
+        try:
+            await _copy(exported, filled, page=PAGE_ROWS)
+        finally:
+            await filled.close()
+        _remove(goal.path)
+        part.replace(goal.path)
+    finally:
+        _remove(part)
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+async def _fill_postgres(exported: EventLog, goal: Source, found: Findings) -> None:
+    filled = await open_postgres(goal.place)
+    try:
+        _require_empty(goal, (await filled.head()).position)
+        # All in one append, which is one transaction.
+        await _copy(exported, filled, page=found.events)
+    finally:
+        await filled.close()
+
+
+def _require_empty(goal: Source, position: int) -> None:
+    if position:
+        held = f"{goal} already holds {position:,} events"
+        raise Complaint(held, hint="Import into a new log only.")
+
+
+async def _copy(exported: EventLog, filled: EventLog, *, page: int) -> None:
+    epoch, after = (await filled.lead()).epoch, 0
+    while rows := await exported.read(after, page):
+        await filled.append([from_row(row) for row in rows], epoch=epoch)
+        after = rows[-1][0]

@@ -1,0 +1,60 @@
+"""Logs for tests, written as the control plane writes them."""
+
+import asyncio
+from pathlib import Path
+
+import simpy
+
+from adapters.memory_log import MemoryLog
+from adapters.simpy_clock import SimpyClock, as_process
+from adapters.simulated_cluster import SimulatedCluster
+from adapters.sqlite_log import SqliteLog
+from controlplane.commands import SubmitJob
+from controlplane.engine import Engine, EngineOptions
+from controlplane.events import Recorded
+from controlplane.model import DoneWhen, JobSpec, Role, Workload
+from simulator.topology import grid
+
+ORIGIN = 1_700_000_000.0
+
+
+def recorded(jobs: int = 3, run_s: float = 300.0) -> list[Recorded]:
+    """What an engine records while some jobs run on a simulated cluster."""
+    env = simpy.Environment()
+    log = MemoryLog()
+    cluster = SimulatedCluster(env, grid(), origin=ORIGIN)
+    clock = SimpyClock(env, origin=ORIGIN)
+    engine = Engine(clock, log, cluster, EngineOptions(resync_s=None))
+    as_process(env, engine.run())
+    spec = JobSpec(
+        roles=(Role(name="Worker", replicas=2, gpus=8),),
+        done_when=DoneWhen("Worker"),
+        workload=Workload(duration_s=60.0),
+    )
+    for number in range(jobs):
+        name = f"job-{number}"
+        engine.submit(
+            SubmitJob(
+                id=f"c{number}",
+                actor="ada",
+                job=f"j{number}",
+                namespace="nlp",
+                name=name,
+                spec=spec,
+            )
+        )
+    env.run(until=run_s)
+    return list(log.events)
+
+
+def sqlite_log(path: Path, events: list[Recorded]) -> Path:
+    """A file that holds these events."""
+
+    async def fill() -> None:
+        log = await SqliteLog.open(path)
+        head = await log.lead()
+        await log.append(events, epoch=head.epoch)
+        await log.close()
+
+    asyncio.run(fill())
+    return path

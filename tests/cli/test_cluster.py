@@ -1,0 +1,50 @@
+"""Nodes and queues from the command line."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Muster
+
+pytestmark = pytest.mark.usefixtures("server")
+
+
+def test_top_shows_gpus_by_node_and_by_job(muster: Muster, manifest: Callable[..., Path]) -> None:
+    assert muster("top", "job").out == "no job holds GPUs\n"
+    muster("submit", manifest("holder", replicas=2, gpus=8, duration_s=1_000_000))
+    shown = muster("top", "node").out
+    assert "8/8" in shown
+    assert "default/holder" in shown
+    assert shown.endswith("16 of 64 GPUs in use (25%)\n")
+    row = muster("top", "job").out.splitlines()[1].split()
+    assert row[0] == "default/holder"
+    assert row[2:4] == ["16", "16"]
+    assert len(muster("top", "node", "-o", "json").json["items"]) == 8
+
+
+def test_a_node_is_cordoned_and_uncordoned(muster: Muster) -> None:
+    assert muster("node", "cordon", "rack-0-0").out == "rack-0-0 cordoned\n"
+    assert "Cordoned" in muster("node", "get", "rack-0-0").out
+    assert muster("node", "uncordon", "rack-0-0").code == 0
+    assert muster("node", "get", "rack-0-0", "-o", "json").json["cordoned"] is False
+    assert len(muster("node", "list", "-o", "name").out.split()) == 8
+    ran = muster("node", "cordon", "rack-9")
+    assert ran.code == 1
+    assert "muster node list" in ran.err
+
+
+def test_a_queue_gets_a_ceiling(muster: Muster, manifest: Callable[..., Path]) -> None:
+    assert muster("queue", "set", "nlp", "--gpus-max", 8).out == "nlp set: at most 8 GPUs\n"
+    assert "nlp" in muster("queue", "list").out
+    path = manifest("waits", replicas=2, gpus=4, duration_s=1_000_000)
+    text = path.read_text().replace('"spec":{', '"spec":{"queue":"nlp",')
+    muster("submit", "-", stdin=text)
+    muster("submit", "-", stdin=text.replace("waits", "second"))
+    shown = muster("queue", "get", "nlp").out
+    assert "default/second" in shown
+    assert muster("queue", "get", "nlp", "-o", "json").json["jobs_waiting"] == 1
+    assert muster("queue", "set", "nlp", "--no-ceiling").out == "nlp set: no ceiling\n"
+    assert muster("queue", "set", "nlp").code == 2
+    assert muster("queue", "get", "none").code == 1
+    assert muster("queue", "set", "Bad_Name", "--no-ceiling").code == 2

@@ -1,0 +1,272 @@
+"""`muster log` and `muster replay`: what was written is there, and what was changed is found."""
+
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.cli.conftest import Muster
+from tests.cli.logs import ORIGIN, recorded, sqlite_log
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return sqlite_log(tmp_path / "muster.db", recorded())
+
+
+@pytest.fixture
+def export(log: Path, muster: Muster, tmp_path: Path) -> Path:
+    path = tmp_path / "export.jsonl"
+    assert muster("log", "export", log, "-o", path).code == 0
+    return path
+
+
+def change(log: Path, statement: str) -> None:
+    with sqlite3.connect(log) as connection:
+        connection.execute(statement)
+    connection.close()
+
+
+# ---------------------------------------------------------------- verify
+
+
+def test_a_whole_log_is_found_whole(muster: Muster, log: Path) -> None:
+    ran = muster("log", "verify", log)
+    assert ran.code == 0
+    assert f"{log} is whole." in ran.out
+    found = muster("log", "verify", log, "--json").json
+    assert (found["jobs"], found["nodes"], found["first_position"]) == (3, 8, 1)
+
+
+@pytest.mark.parametrize(
+    ("statement", "position", "told"),
+    [
+        ("UPDATE events SET payload = payload || ' ' WHERE position = 5", 5, "hash"),
+        ("UPDATE events SET at = at + 1 WHERE position = 7", 7, "hash"),
+        ("UPDATE events SET actor = 'eve' WHERE position = 12", 12, "hash"),
+        ("DELETE FROM events WHERE position = 9", 9, "goes on at 10"),
+        ("DELETE FROM events WHERE position > 30", 31, "is missing"),
+        ("UPDATE head SET hash = zeroblob(32)", None, "hash is not the head's"),
+        ("UPDATE events SET type = 'JobVanished' WHERE position = 11", 11, "hash"),
+    ],
+)
+def test_a_changed_log_is_found_out_at_the_first_bad_position(
+    muster: Muster, log: Path, statement: str, position: int | None, told: str
+) -> None:
+    change(log, statement)
+    ran = muster("log", "verify", log)
+    assert ran.code == 1
+    assert told in ran.err
+    if position is not None:
+        assert f"damaged at position {position}: " in ran.err
+        assert f"Positions 1-{position - 1} are good." in ran.err
+
+
+def test_a_log_cut_short_and_closed_up_is_found_out_by_a_noted_hash(
+    muster: Muster, log: Path
+) -> None:
+    noted = muster("log", "verify", log, "--json").json
+    pin = f"{noted['last_position']}:{noted['last_hash'][:12]}"
+    assert muster("log", "verify", log, "--expect", pin).code == 0
+    change(log, "DELETE FROM events WHERE position > 30")
+    change(
+        log, "UPDATE head SET position = 30, hash = (SELECT hash FROM events WHERE position = 30)"
+    )
+    assert muster("log", "verify", log).code == 0
+    ran = muster("log", "verify", log, "--expect", pin)
+    assert ran.code == 1
+    assert "position 31: is missing" in ran.err
+    assert muster("log", "verify", log, "--expect", "31").code == 2
+
+
+def test_events_that_cannot_have_happened_are_found_out(muster: Muster, tmp_path: Path) -> None:
+    events = recorded()
+    started = next(r for r in events if type(r.event).__name__ == "GangStarted")
+    twice = [*events, msgspec.structs.replace(started, position=len(events) + 1, at=2e9)]
+    ran = muster("log", "verify", sqlite_log(tmp_path / "odd.db", twice))
+    assert ran.code == 1
+    assert f"position {len(twice)}: this cannot have happened" in ran.err
+
+
+def test_a_snapshot_that_lies_is_found_out(muster: Muster, log: Path, tmp_path: Path) -> None:
+    import asyncio
+
+    from adapters.sqlite_log import SqliteLog
+    from controlplane.replay import rebuild, take_snapshot
+
+    async def save(position: int, shown: int) -> None:
+        opened = await SqliteLog.open(log)
+        rebuilt = await rebuild(opened, position=shown)
+        snapshot = take_snapshot(rebuilt.world, rebuilt.hash)
+        await opened.save_snapshot(snapshot._replace(position=position))
+        await opened.close()
+
+    asyncio.run(save(20, 20))
+    assert "taken at position 20" in muster("log", "verify", log).out
+    asyncio.run(save(25, 20))
+    ran = muster("log", "verify", log)
+    assert ran.code == 1
+    assert "position 25: the snapshot taken here shows another state" in ran.err
+
+
+def test_what_is_no_log_is_named(muster: Muster, tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database, and long enough to be taken for one" * 10)
+    other = tmp_path / "other.db"
+    change(other, "CREATE TABLE t (x)")
+    for place, told in (
+        (tmp_path / "none.db", "there is no log"),
+        (text, "no SQLite database"),
+        (other, "another program's database"),
+        ("mysql://x/y", "no kind of log"),
+    ):
+        ran = muster("log", "verify", place)
+        assert ran.code in (1, 2)
+        assert told in ran.err
+    assert muster("log", "verify").err.startswith("error: there is no log")
+
+
+# ---------------------------------------------------------------- export and import
+
+
+def test_a_log_survives_the_way_out_and_in(
+    muster: Muster, log: Path, export: Path, tmp_path: Path
+) -> None:
+    restored = tmp_path / "restored.db"
+    ran = muster("log", "import", export, restored)
+    assert ran.code == 0
+    first, second = (muster("log", "verify", each, "--json").json for each in (log, restored))
+    assert first == second
+    assert muster("log", "export", restored).out == export.read_text()
+    assert not list(tmp_path.glob("*.part*"))
+
+
+def test_an_export_through_a_pipe_is_verified_and_imported(
+    muster: Muster, export: Path, tmp_path: Path
+) -> None:
+    text = export.read_text()
+    assert muster("log", "verify", "-", stdin=text).code == 0
+    assert muster("log", "import", "-", tmp_path / "piped.db", stdin=text).code == 0
+
+
+def test_part_of_a_log_can_be_exported_and_still_be_checked(
+    muster: Muster, log: Path, tmp_path: Path
+) -> None:
+    part = tmp_path / "part.jsonl"
+    assert muster("log", "export", log, "--from", 10, "--to", 20, "-o", part).code == 0
+    assert len(part.read_text().splitlines()) == 11
+    ran = muster("log", "verify", part)
+    assert (ran.code, "not tried: it begins at position 10" in ran.out) == (0, True)
+    assert "does not begin at position 1" in muster("log", "import", part, tmp_path / "x.db").err
+    assert muster("replay", part).code == 1
+    assert muster("log", "export", log, "--from", 5, "--to", 4).code == 2
+    lines = part.read_text().splitlines()
+    part.write_text("\n".join([*lines[:3], lines[3].replace('"cause":""', '"cause":"x"')]))
+    assert "position 13" in muster("log", "verify", part).err
+
+
+def test_a_changed_export_is_not_imported(muster: Muster, export: Path, tmp_path: Path) -> None:
+    lines = export.read_text().splitlines()
+    for damage, told in (
+        ([*lines[:4], lines[4].replace("rack-0", "rack-9"), *lines[5:]], "position 5"),
+        ([*lines[:4], *lines[5:]], "position 5"),
+        ([*lines[:4], "{not json"], "line 5 cannot be read"),
+    ):
+        bad = tmp_path / "bad.jsonl"
+        bad.write_text("\n".join(damage))
+        ran = muster("log", "import", bad, tmp_path / "new.db")
+        assert ran.code == 1
+        assert told in ran.err
+        assert not (tmp_path / "new.db").exists()
+
+
+def test_an_import_needs_an_empty_log_and_an_export(
+    muster: Muster, log: Path, export: Path, tmp_path: Path
+) -> None:
+    ran = muster("log", "import", export, log)
+    assert ran.code == 1
+    assert "already holds" in ran.err
+    assert muster("log", "import", log, tmp_path / "new.db").code == 2
+    assert muster("log", "verify", log).code == 0
+    assert muster("log", "import", export, sqlite_log(tmp_path / "empty.db", [])).code == 0
+
+
+def test_the_good_part_of_a_damaged_log_can_be_saved(
+    muster: Muster, log: Path, tmp_path: Path
+) -> None:
+    change(log, "UPDATE events SET payload = 'x' WHERE position = 21")
+    good, restored = tmp_path / "good.jsonl", tmp_path / "restored.db"
+    assert muster("log", "export", log, "--to", 20, "-o", good).code == 0
+    assert muster("log", "import", good, restored).code == 0
+    assert muster("log", "verify", restored, "--json").json["events"] == 20
+
+
+def test_a_log_goes_through_postgresql_unchanged(
+    muster: Muster, log: Path, export: Path, database_url: str
+) -> None:
+    assert muster("log", "import", export, database_url).code == 0
+    first, second = (muster("log", "verify", each, "--json").json for each in (log, database_url))
+    assert first == second
+    assert muster("log", "export", database_url).out == export.read_text()
+    assert muster("log", "import", export, database_url).code == 1
+    assert muster("replay", database_url, "--json").json == muster("replay", log, "--json").json
+
+
+def test_stats_count_events_by_type(muster: Muster, log: Path) -> None:
+    shown = muster("log", "stats", log).out
+    assert "JobSubmitted" in shown
+    assert "3 submitted" in shown
+    told = muster("log", "stats", log, "--json").json
+    assert told["findings"]["types"]["GangPlaced"] == 3
+    assert told["size_bytes"] > 0
+
+
+# ---------------------------------------------------------------- replay
+
+
+def test_replay_shows_the_world_at_a_position_and_at_a_time(muster: Muster, log: Path) -> None:
+    placed = next(r for r in recorded() if type(r.event).__name__ == "GangStarted")
+    by_position = muster("replay", log, "--position", placed.position, "--json").json
+    assert by_position["position"] == placed.position
+    assert "Running" in {job["phase"] for job in by_position["jobs"]}
+    shown = muster("replay", log, "--at", placed.at)
+    assert "Running" in shown.out
+    assert "rack-1-3" in shown.out
+    start, end = (muster("replay", log, *words, "--json").json for words in (["--at", "-30s"], []))
+    assert start["at"] < end["at"]
+    assert {job["phase"] for job in end["jobs"]} == {"Succeeded"}
+
+
+def test_replay_reads_exports_and_pipes_alike(muster: Muster, log: Path, export: Path) -> None:
+    told = muster("replay", log, "--json").out
+    assert muster("replay", export, "--json").out == told
+    assert muster("replay", "-", "--json", stdin=export.read_text()).out == told
+
+
+def test_stepping_tells_every_event_and_its_change(muster: Muster, log: Path) -> None:
+    lines = muster("replay", log, "--step").out.splitlines()
+    assert len(lines) == len(recorded())
+    assert any("nlp/job-0: submitted to queue default" in line for line in lines)
+    assert any("[Running -> Succeeded]" in line for line in lines)
+    assert any("(asked by ada)" in line for line in lines)
+    some = muster("replay", log, "--step", "--from", 12, "--position", 14, "--json").out
+    told = [msgspec.json.decode(line) for line in some.splitlines()]
+    assert [each["position"] for each in told] == [12, 13, 14]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--position", "99999"], "the log ends at position"),
+        (["--at", str(ORIGIN - 1)], "the log begins after"),
+        (["--at", "yesterday"], "is no time"),
+        (["--at", "1", "--position", "1"], "give one"),
+    ],
+)
+def test_a_past_that_never_was_is_refused(
+    muster: Muster, log: Path, words: list[str], told: str
+) -> None:
+    ran = muster("replay", log, *words)
+    assert ran.code == 2
+    assert told in ran.err
