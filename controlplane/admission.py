@@ -4,7 +4,8 @@ Refusals name the field and say what would be accepted. What a manifest of some 
 is its kind's business; here are the rules for every job, whatever it was submitted as.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 
 from controlplane.commands import SubmitJob
 from controlplane.errors import Rejected
@@ -16,7 +17,18 @@ RANKS_MAX = 10_000
 GPUS_PER_RANK_MAX = 1_024
 NAME_LENGTH_MAX = 63
 PRIORITY_MAX = 1_000_000_000
+EXIT_CODE_MAX = 255
 SECONDS_MAX = 10 * 365 * 86_400.0
+# Every length of time that a job may carry.
+SECONDS: tuple[tuple[str, Callable[[JobSpec], float | None]], ...] = (
+    ("spec.active_deadline_s", attrgetter("active_deadline_s")),
+    ("spec.ttl_s", attrgetter("ttl_s")),
+    ("spec.start_timeout_s", attrgetter("start_timeout_s")),
+    ("spec.restart.backoff_s_first", attrgetter("restart.backoff_s_first")),
+    ("spec.restart.backoff_s_max", attrgetter("restart.backoff_s_max")),
+    ("spec.restart.healthy_after_s", attrgetter("restart.healthy_after_s")),
+    ("spec.workload.duration_s", attrgetter("workload.duration_s")),
+)
 
 
 def admit(world: World, command: SubmitJob) -> None:
@@ -48,15 +60,28 @@ def problems(namespace: str, name: str, spec: JobSpec) -> Iterator[tuple[str, st
             )
     if not spec.roles:
         yield "spec.roles", "a job needs at least one role"
-    if len({role.name.lower() for role in spec.roles}) < len(spec.roles):
+    if len(spec.roles) > 1 and len({role.name.lower() for role in spec.roles}) < len(spec.roles):
         yield "spec.roles", "two roles have the same name"
+    size = 0
     for role in spec.roles:
+        size += role.replicas
         yield from _role_problems(name, role)
-    if spec.size > RANKS_MAX:
-        yield "spec.roles", f"{spec.size} ranks are more than the {RANKS_MAX} that a gang may have"
+    if size > RANKS_MAX:
+        yield "spec.roles", f"{size} ranks are more than the {RANKS_MAX} that a gang may have"
     if not spec.ranks_of(spec.done_when.role):
         yield "spec.done_when.role", f"{spec.done_when.role!r} is no role with replicas"
-    yield from _policy_problems(spec)
+    if spec.restart.limit is not None and spec.restart.limit < 0:
+        yield "spec.restart.limit", f"{spec.restart.limit} is negative"
+    if abs(spec.priority) > PRIORITY_MAX:
+        yield "spec.priority", f"{spec.priority} is not within {PRIORITY_MAX} of 0"
+    if not 0 <= spec.workload.exit_rank < max(size, 1):
+        yield "spec.workload.exit_rank", f"{spec.workload.exit_rank} is no rank of this gang"
+    if not 0 <= spec.workload.exit_code <= EXIT_CODE_MAX:
+        yield "spec.workload.exit_code", f"{spec.workload.exit_code} is not between 0 and 255"
+    for field, seconds_of in SECONDS:
+        value = seconds_of(spec)
+        if value is not None and not 0 <= value <= SECONDS_MAX:
+            yield field, f"{value} is not between 0 and {SECONDS_MAX:.0f} seconds"
 
 
 def _role_problems(job: str, role: Role) -> Iterator[tuple[str, str]]:
@@ -67,36 +92,13 @@ def _role_problems(job: str, role: Role) -> Iterator[tuple[str, str]]:
         yield f"{field}.replicas", f"{role.replicas} is negative"
     if not 0 <= role.gpus <= GPUS_PER_RANK_MAX:
         yield f"{field}.gpus", f"{role.gpus} is not between 0 and {GPUS_PER_RANK_MAX}"
-    longest = f"{job}-{role.name}-{max(role.replicas - 1, 0)}"
-    if len(longest) > NAME_LENGTH_MAX:
-        yield (
-            "metadata.name",
-            f"its rank would be called {longest}: longer than {NAME_LENGTH_MAX} characters",
-        )
-
-
-def _policy_problems(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    policy, work = spec.restart, spec.workload
-    seconds = {
-        "spec.active_deadline_s": spec.active_deadline_s,
-        "spec.ttl_s": spec.ttl_s,
-        "spec.start_timeout_s": spec.start_timeout_s,
-        "spec.restart.backoff_s_first": policy.backoff_s_first,
-        "spec.restart.backoff_s_max": policy.backoff_s_max,
-        "spec.restart.healthy_after_s": policy.healthy_after_s,
-        "spec.workload.duration_s": work.duration_s,
-    }
-    for field, value in seconds.items():
-        if value is not None and not 0 <= value <= SECONDS_MAX:
-            yield field, f"{value} is not between 0 and {SECONDS_MAX:.0f} seconds"
-    if policy.limit is not None and policy.limit < 0:
-        yield "spec.restart.limit", f"{policy.limit} is negative"
-    if abs(spec.priority) > PRIORITY_MAX:
-        yield "spec.priority", f"{spec.priority} is not within {PRIORITY_MAX} of 0"
-    if not 0 <= work.exit_rank < max(spec.size, 1):
-        yield "spec.workload.exit_rank", f"{work.exit_rank} is no rank of this gang"
-    if not 0 <= work.exit_code <= 255:
-        yield "spec.workload.exit_code", f"{work.exit_code} is not between 0 and 255"
+    if len(job) + len(role.name) + len(str(role.replicas)) + 2 > NAME_LENGTH_MAX:
+        longest = f"{job}-{role.name}-{max(role.replicas - 1, 0)}"
+        if len(longest) > NAME_LENGTH_MAX:
+            yield (
+                "metadata.name",
+                f"its rank would be called {longest}: longer than {NAME_LENGTH_MAX} characters",
+            )
 
 
 def require_queue(world: World, queue: str) -> None:

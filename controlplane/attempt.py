@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from controlplane import events as e
-from controlplane.model import Cause, Placement, Value
+from controlplane.model import Cause, Exit, Placement, Value
 
 
 class AttemptState(StrEnum):
@@ -135,24 +135,26 @@ def _dismissed(ranks: tuple[Rank, ...]) -> RankChanges:
 
 
 def _started(ranks: tuple[Rank, ...], event: e.RanksStarted, at: float) -> RankChanges:
-    return [(i, replace(ranks[i], state=RankState.RUNNING, started_at=at)) for i in event.ranks]
+    running = RankState.RUNNING
+    return [(i, replace(ranks[i], state=running, started_at=at)) for i in event.ranks]
 
 
 def _exited(ranks: tuple[Rank, ...], event: e.RanksExited, at: float) -> RankChanges:
-    return [
-        (
-            x.rank,
-            replace(
-                ranks[x.rank],
-                state=RankState.EXITED,
-                ended_at=at,
-                exit_code=x.code,
-                cause=x.cause,
-                message=x.message,
-            ),
-        )
-        for x in event.exits
-    ]
+    return [(x.rank, _ended(ranks[x.rank], x, at)) for x in event.exits]
+
+
+def _ended(rank: Rank, exit: Exit, at: float) -> Rank:
+    return Rank(
+        RankState.EXITED,
+        rank.incarnation,
+        rank.started_at,
+        at,
+        exit.code,
+        exit.cause,
+        None,
+        exit.message,
+        rank.relaunched_at,
+    )
 
 
 def _lost(ranks: tuple[Rank, ...], event: e.RanksLost, at: float) -> RankChanges:
@@ -187,6 +189,8 @@ _RANK_CHANGES: dict[type[e.Event], Callable[[tuple[Rank, ...], Any, float], Rank
 
 # A rank in one of these states has been up, whatever became of it since.
 _UP = frozenset({RankState.RUNNING, RankState.EXITED})
+# What a rank in a state adds to the attempt's two counters.
+_COUNTS = {state: (int(state in _UP), int(state in HOLDING)) for state in RankState}
 
 
 def _changed(attempt: Attempt, changes: RankChanges) -> Attempt:
@@ -196,9 +200,10 @@ def _changed(attempt: Attempt, changes: RankChanges) -> Attempt:
     ranks = list(attempt.ranks)
     up, holding = attempt.up, attempt.holding
     for index, rank in changes:
-        before, state = ranks[index].state, rank.state
-        up += (state in _UP) - (before in _UP)
-        holding += (state in HOLDING) - (before in HOLDING)
+        up_before, held_before = _COUNTS[ranks[index].state]
+        up_after, held_after = _COUNTS[rank.state]
+        up += up_after - up_before
+        holding += held_after - held_before
         ranks[index] = rank
     return replace(attempt, ranks=tuple(ranks), up=up, holding=holding)
 

@@ -87,11 +87,43 @@ def to_rows(batch: Sequence[e.Recorded], previous: bytes) -> list[Row]:
     for recorded in batch:
         event = recorded.event
         name = type(event).__name__
-        position, at, stream, version = recorded.position, recorded.at, event.stream, event.version
+        # Every store gives times back as floats, so an integer must be hashed as one, too.
+        position, at = recorded.position, float(recorded.at)
+        stream, version = event.stream, event.version
         payload, cause, actor = _encode(event), recorded.cause, recorded.actor
         previous = link(previous, position, at, stream, name, version, payload, cause, actor)
         rows.append((position, at, stream, name, version, payload, cause, actor, previous))
     return rows
+
+
+def read_checked(rows: Iterable[Row], *, after: int, previous: bytes) -> Iterator[e.Recorded]:
+    """The events of rows that follow position `after` and a row with the hash `previous`.
+
+    Each is given out only after its position and hash were found right, or LogCorrupt is raised. A
+    long log passes through here row by row, so `link` and `from_row` are written out once more.
+    """
+    encode, sha256, versions, decoders = _encode, _sha256, _versions, _decoders
+    recorded = e.Recorded
+    for row in rows:
+        position, at, stream, name, version, payload, cause, actor, digest = row
+        after += 1
+        if position != after:
+            raise LogCorrupt(after, f"expected here, but the log goes on at {position}")
+        try:
+            fields = encode((position, at, stream, name, version, cause, actor))
+            previous = sha256(previous + fields + payload).digest()
+        except (TypeError, UnicodeEncodeError) as error:
+            raise LogCorrupt(position, f"the row cannot be read: {error}") from None
+        if previous != digest:
+            raise LogCorrupt(position, "its hash does not follow from its content")
+        if versions.get(name) != version:
+            yield from_row(row)
+            continue
+        try:
+            event = decoders[name](payload)
+        except msgspec.MsgspecError as error:
+            raise _unreadable(row, error) from None
+        yield recorded(position, at, event, cause, actor)
 
 
 def check_chain(rows: Iterable[Row], *, after: int, previous: bytes) -> Iterator[Row]:
@@ -118,11 +150,14 @@ def from_row(row: Row) -> e.Recorded:
             return e.Recorded(position, at, _decoders[name](payload), cause, actor)
         return e.Recorded(position, at, _upcast(name, version, payload), cause, actor)
     except msgspec.MsgspecError as error:
-        raise LogCorrupt(position, f"{name} version {version} cannot be read: {error}") from None
+        raise _unreadable(row, error) from None
     except LookupError:
-        raise LogCorrupt(
-            position, f"{name} version {version} is unknown to this release; use a newer one"
-        ) from None
+        told = f"{name} version {version} is unknown to this release; use a newer one"
+        raise LogCorrupt(position, told) from None
+
+
+def _unreadable(row: Row, error: msgspec.MsgspecError) -> LogCorrupt:
+    return LogCorrupt(row[0], f"{row[3]} version {row[4]} cannot be read: {error}")
 
 
 def _upcast(name: str, version: int, payload: bytes) -> e.Event:

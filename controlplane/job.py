@@ -122,7 +122,7 @@ def begin(recorded: e.Recorded, event: e.JobSubmitted) -> Job:
 def evolve(job: Job, recorded: e.Recorded) -> Job:
     """The job after one more event; an event that may not happen now is an AssertionError."""
     event = recorded.event
-    return _EVOLVE[type(event)](job, event, recorded.at, recorded.position)
+    return EVOLVE[type(event)](job, event, recorded.at, recorded.position)
 
 
 def _to(job: Job, kind: type[e.JobEvent]) -> Phase:
@@ -226,7 +226,7 @@ def _delete_requested(job: Job, event: e.JobDeleteRequested, at: float, position
 
 
 # One function an event; a job's first event is `begin`'s, and JobRemoved leaves no job.
-_EVOLVE: dict[type[e.Event], Callable[[Job, Any, float, int], Job]] = {
+EVOLVE: dict[type[e.Event], Callable[[Job, Any, float, int], Job]] = {
     e.GangPlaced: _placed,
     e.RanksStarted: _ranks_changed,
     e.GangStarted: _gang_started,

@@ -116,12 +116,12 @@ class JobSpec(Value, frozen=True, kw_only=True):
     @property
     def size(self) -> int:
         """How many ranks the gang has."""
-        return sum(role.replicas for role in self.roles)
+        return sum([role.replicas for role in self.roles])
 
     @property
     def gpus(self) -> int:
         """How many GPUs the whole gang needs."""
-        return sum(role.replicas * role.gpus for role in self.roles)
+        return sum([role.replicas * role.gpus for role in self.roles])
 
     def role(self, name: str) -> Role | None:
         return next((role for role in self.roles if role.name == name), None)

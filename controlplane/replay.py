@@ -5,12 +5,12 @@ is checked as strictly as a whole log is.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from controlplane.codec import GENESIS, Row, check_chain, from_row
+from controlplane.codec import GENESIS, Row, read_checked
 from controlplane.errors import LogCorrupt
 from controlplane.events import Recorded
 from controlplane.ports import EventLog, Snapshot
@@ -57,7 +57,7 @@ async def rebuild(
 
 def fold(
     state: State,
-    rows: Iterable[Row],
+    rows: Sequence[Row],
     digest: bytes,
     watch: Callable[[Recorded], None] | None = None,
 ) -> bytes:
@@ -65,16 +65,14 @@ def fold(
 
     `digest` is the hash of the row before the first; that of the last one is returned.
     """
-    for row in check_chain(rows, after=state.position, previous=digest):
-        recorded = from_row(row)
+    for recorded in read_checked(rows, after=state.position, previous=digest):
         try:
             state.apply(recorded)
         except (AssertionError, LookupError) as error:
             raise LogCorrupt(recorded.position, f"this cannot have happened: {error}") from error
-        digest = row[8]
         if watch is not None:
             watch(recorded)
-    return digest
+    return rows[-1][8] if rows else digest
 
 
 def take_snapshot(state: State, hash: bytes) -> Snapshot:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from controlplane import events as e
-from controlplane.job import Job, begin, evolve
+from controlplane.job import EVOLVE, Job, begin
 from controlplane.model import NodeInfo, Queue, Value
 
 DEFAULT_QUEUE = Queue("default")
@@ -103,38 +103,34 @@ class State:
         """Takes one more event in. The only door."""
         position, event = recorded.position, recorded.event
         assert position == self.position + 1, (position, self.position)
-        if isinstance(event, e.JobEvent):
-            job = self.jobs.get(event.job)
-            if job is None:
-                self._begin_job(recorded)
-            elif type(event) is e.JobRemoved:
-                self._drop_job(job)
-            else:
-                self._put_job(job, evolve(job, recorded), event)
-        elif isinstance(event, e.NodeEvent):
-            self._put_node(_node_after(self.nodes.get(event.node), event, len(self.nodes)))
-        elif isinstance(event, e.QueueDefined):
-            self.queues[event.queue.name] = event.queue
-        elif isinstance(event, e.ClusterSurveyed):
-            self.surveyed = True
+        evolve = EVOLVE.get(type(event))
+        if evolve is not None:
+            assert isinstance(event, e.JobEvent)
+            job = self.jobs[event.job]
+            self.jobs[event.job] = evolve(job, event, recorded.at, position)
+        else:
+            self._apply_rarer(recorded, event)
         self.position = position
         self.at = recorded.at
         if recorded.cause:
             self._remember(recorded)
 
-    def _begin_job(self, recorded: e.Recorded) -> None:
-        event = recorded.event
-        assert isinstance(event, e.JobSubmitted), f"{event} is about nobody"
-        self._put_job(None, begin(recorded, event), event)
-
-    def _put_job(self, before: Job | None, job: Job, event: e.JobEvent) -> None:
-        self.jobs[job.id] = job
-
-    def _drop_job(self, job: Job) -> None:
-        del self.jobs[job.id]
-
-    def _put_node(self, node: Node) -> None:
-        self.nodes[node.name] = node
+    def _apply_rarer(self, recorded: e.Recorded, event: e.Event) -> None:
+        match event:
+            case e.JobSubmitted():
+                assert event.job not in self.jobs, f"{event.job} was submitted twice"
+                self.jobs[event.job] = begin(recorded, event)
+            case e.JobRemoved():
+                del self.jobs[event.job]
+            case e.NodeEvent():
+                old = self.nodes.get(event.node)
+                self.nodes[event.node] = _node_after(old, event, len(self.nodes))
+            case e.QueueDefined():
+                self.queues[event.queue.name] = event.queue
+            case e.ClusterSurveyed():
+                self.surveyed = True
+            case _:
+                assert isinstance(event, e.EngineStarted), event
 
     def _remember(self, recorded: e.Recorded) -> None:
         known = self.receipts.get(recorded.cause)

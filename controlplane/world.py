@@ -31,29 +31,40 @@ class World(State):
 
     # -- change ------------------------------------------------------------------------------
 
-    def _put_job(self, before: Job | None, job: Job, event: e.JobEvent) -> None:
-        if before is None:
-            self.ids[job.namespace, job.name] = job.id
-            self._index(job)
+    def apply(self, recorded: e.Recorded) -> None:
+        """Takes one more event in, and then brings the indexes after it."""
+        event = recorded.event
+        if isinstance(event, e.JobEvent):
+            before = self.jobs.get(event.job)
+            super().apply(recorded)
+            self._follow_job(before, self.jobs.get(event.job), event)
+        elif isinstance(event, e.NodeEvent):
+            old = self.nodes.get(event.node)
+            super().apply(recorded)
+            self._follow_node(old, self.nodes[event.node])
         else:
-            self._move_devices(before, job, event)
-            self._reindex(before, job)
+            super().apply(recorded)
 
-    def _drop_job(self, job: Job) -> None:
-        del self.jobs[job.id]
-        del self.ids[job.namespace, job.name]
-        del self.by_phase[job.phase][job.id]
-        self._due_at.pop(job.id, None)
+    def _follow_job(self, before: Job | None, after: Job | None, event: e.JobEvent) -> None:
+        if before is None:
+            assert after is not None
+            self.ids[after.namespace, after.name] = after.id
+            self._index(after)
+        elif after is None:
+            del self.ids[before.namespace, before.name]
+            del self.by_phase[before.phase][before.id]
+            self._due_at.pop(before.id, None)
+        else:
+            self._move_devices(before, after, event)
+            self._reindex(before, after)
 
     def _index(self, job: Job) -> None:
-        self.jobs[job.id] = job
         self.by_phase[job.phase][job.id] = None
         if job.phase is Phase.QUEUED:
             insort(self.waiting.setdefault(job.spec.queue, []), place_in_line(job))
         self._note_deadline(job)
 
     def _reindex(self, before: Job, after: Job) -> None:
-        self.jobs[after.id] = after
         if before.phase is not after.phase:
             del self.by_phase[before.phase][before.id]
             self.by_phase[after.phase][after.id] = None
@@ -116,15 +127,13 @@ class World(State):
                 del tenants[job.id]
             self.used[job.spec.queue] -= len(slot.devices)
 
-    def _put_node(self, node: Node) -> None:
-        old = self.nodes.get(node.name)
+    def _follow_node(self, old: Node | None, node: Node) -> None:
         if old is None:
             self.node_names.append(node.name)
+            self.tenants[node.name] = {}
         else:
             self._count_node(old, -1)
         self._count_node(node, 1)
-        self.nodes[node.name] = node
-        self.tenants.setdefault(node.name, {})
         mask = node.devices
         for job_id in self.tenants[node.name]:
             mask &= ~self._held_on(node.name, self.jobs[job_id])

@@ -100,13 +100,16 @@ def why_never_fits(spec: JobSpec, nodes_by_size: Mapping[int, int]) -> str:
     `nodes_by_size` says how many nodes have so many GPUs. Only what is certain counts: all ranks
     that need at least so many GPUs must find room at once.
     """
-    for gpus in sorted({role.gpus for role in spec.roles if role.gpus}, reverse=True):
-        ranks = sum(role.replicas for role in spec.roles if role.gpus >= gpus)
-        room = sum(count * (size // gpus) for size, count in nodes_by_size.items())
+    sizes = {role.gpus for role in spec.roles if role.gpus}
+    for gpus in sorted(sizes, reverse=True) if len(sizes) > 1 else sizes:
+        ranks = sum([role.replicas for role in spec.roles if role.gpus >= gpus])
+        room = sum([count * (size // gpus) for size, count in nodes_by_size.items()])
         if room == 0:
             largest = max(nodes_by_size, default=0)
             return f"a rank needs {gpus} GPUs on one node; the largest node has {largest}"
         if ranks > room:
             return f"{ranks} ranks need {gpus} GPUs each; the whole cluster has room for {room}"
+    if len(sizes) <= 1:
+        return ""
     total = sum(size * count for size, count in nodes_by_size.items())
     return "" if spec.gpus <= total else f"the gang needs {spec.gpus} GPUs; the cluster has {total}"

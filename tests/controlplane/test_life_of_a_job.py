@@ -5,7 +5,8 @@ import pytest
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane.attempt import AttemptState, RankState
-from controlplane.job import FINISHED, TRANSITIONS, Phase
+from controlplane.codec import EVENT_TYPES
+from controlplane.job import EVOLVE, FINISHED, PHASE_KEEPERS, TRANSITIONS, Phase
 from controlplane.model import Cause, DoneWhen, Exit, RestartPolicy, RestartRule, RestartScope, Role
 from controlplane.restart import retry_after
 from tests.controlplane.specification import (
@@ -489,3 +490,10 @@ def test_no_transition_leaves_a_finished_phase():
 
 def test_every_phase_can_be_reached():
     assert set(TRANSITIONS.values()) | {Phase.QUEUED} == set(Phase)
+
+
+def test_every_event_of_a_job_has_a_function_that_says_what_it_changes():
+    events = {kind for kind in EVENT_TYPES.values() if issubclass(kind, e.JobEvent)}
+
+    assert set(EVOLVE) == events - {e.JobSubmitted, e.JobRemoved}
+    assert {kind for _, kind in TRANSITIONS} | PHASE_KEEPERS == set(EVOLVE)

@@ -1,0 +1,136 @@
+"""Reading a long log: verified replay against PyPI's `eventsourcing`, and a start from a snapshot.
+
+Ours reads rows from SQLite, checks position and chain, decodes, and folds jobs, nodes and queues.
+The library reads one aggregate of the same number of events as its benchmark allows, decodes and
+folds it; it has no chain. Both are counted in CPU seconds, of all threads.
+"""
+
+import tempfile
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+from eventsourcing.application import Application
+from eventsourcing.domain import Aggregate, event
+
+from adapters.sqlite_log import SqliteLog
+from bench.append import in_our_loop
+from bench.history import events
+from controlplane.replay import rebuild, state_hash, take_snapshot
+
+EVENTS = 1_000_000
+EVENTS_QUICK = 100_000
+THEIR_EVENTS = 20_000
+TAIL = 2_000
+BATCH = 2_000
+ROUNDS = 3
+
+
+def run(quick: bool) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
+        theirs = [replay_with_the_library(Path(folder) / f"{n}.db") for n in range(ROUNDS)]
+        return in_our_loop(ours(Path(folder) / "ours.db", quick, min(theirs)))
+
+
+async def ours(path: Path, quick: bool, their_s: float) -> list[dict[str, Any]]:
+    count = EVENTS_QUICK if quick else EVENTS
+    await write(path, count)
+    log = await SqliteLog.open(path)
+    whole_s = restart_s = float("inf")
+    for _ in range(ROUNDS):
+        began = process_time()
+        rebuilt = await rebuild(log, use_snapshot=False)
+        whole_s = min(whole_s, process_time() - began)
+    early = await rebuild(log, position=count - TAIL, use_snapshot=False)
+    await log.save_snapshot(take_snapshot(early.world, early.hash))
+    for _ in range(ROUNDS):
+        began = process_time()
+        again = await rebuild(log)
+        restart_s = min(restart_s, process_time() - began)
+    assert state_hash(again.world) == state_hash(rebuilt.world)
+    jobs = len(again.world.jobs)
+    await log.close()
+    return [
+        {
+            "name": f"verified replay of {count:,} events",
+            "value": round(count / whole_s),
+            "baseline": round(THEIR_EVENTS / their_s),
+            "ratio": round(count / whole_s * their_s / THEIR_EVENTS, 1),
+            "target": 10.0,
+            "unit": "events/CPU s",
+            "note": f"{whole_s:.2f} CPU s in all; baseline: eventsourcing, {THEIR_EVENTS:,} events",
+        },
+        {
+            "name": f"start with {count:,} events and a snapshot",
+            "value": round(restart_s, 3),
+            "baseline": round(whole_s, 3),
+            "ratio": round(whole_s / restart_s, 1),
+            "target": None,
+            "unit": "CPU s",
+            "note": f"goal: within 1 s; {jobs:,} jobs in the snapshot, {TAIL:,} events behind it; "
+            "baseline: without the snapshot",
+        },
+    ]
+
+
+async def write(path: Path, count: int) -> None:
+    """A log made by the engine, on disk. Finished jobs are kept, so the snapshot is a large one."""
+    log = await SqliteLog.open(path)
+    epoch = (await log.lead()).epoch
+    history = islice(events(count), count)
+    while batch := list(islice(history, BATCH)):
+        await log.append(batch, epoch=epoch)
+    await log.close()
+
+
+class Training(Aggregate):
+    """A job as the library's users would write it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.restarts: list[str] = []
+
+    @event("Restarting")
+    def restart(self, attempt: int, cause: str, rank: int, node: str, message: str) -> None:
+        self.restarts = [cause]
+        self.last = (attempt, rank, node, message)
+
+
+class Trainings(Application):
+    pass
+
+
+def replay_with_the_library(path: Path) -> float:
+    """CPU seconds to load one aggregate of many events from SQLite."""
+    app = Trainings(
+        env={
+            "PERSISTENCE_MODULE": "eventsourcing.sqlite",
+            "SQLITE_DBNAME": str(path),
+            "SQLITE_LOCK_TIMEOUT": "10",
+        }
+    )
+    with closing(app):
+        training = Training(name="train")
+        for number in range(THEIR_EVENTS - 1):
+            training.restart(
+                attempt=number,
+                cause="node_lost",
+                rank=3,
+                node=f"gpu-rack-07-node-{number % 64:04}",
+                message="node does not answer",
+            )
+        app.save(training)
+        began = process_time()
+        again = app.repository.get(training.id)
+        took = process_time() - began
+        assert again.version == THEIR_EVENTS
+        return took
+
+
+if __name__ == "__main__":
+    import sys
+
+    for line in run(quick="--full" not in sys.argv):
+        print(line)

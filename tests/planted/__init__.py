@@ -1,0 +1,1 @@
+"""Bugs planted on purpose, to see that the suites would notice them."""

@@ -1,0 +1,180 @@
+"""The bugs: each one is a small change that a tired person could make."""
+
+from typing import NamedTuple
+
+
+class Bug(NamedTuple):
+    """`old` is replaced by `new` in `file`; `suites` are the tests that should notice."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    suites: tuple[str, ...]
+
+
+CORE = ("tests/controlplane",)
+WORLDS = ("tests/scenarios/test_scenarios.py",)
+LOGS = ("tests/contracts/test_event_log.py",)
+CLUSTER = ("tests/contracts/test_cluster.py", "tests/adapters/test_simulated_cluster.py")
+API = ("tests/api",)
+
+BUGS = (
+    Bug(
+        "SQLite: the fence does not look at the epoch",
+        "adapters/sqlite_log.py",
+        "WHERE epoch = ? AND position = ?",
+        "WHERE epoch >= ? AND position = ?",
+        LOGS,
+    ),
+    Bug(
+        "PostgreSQL: the fence does not look at the epoch",
+        "adapters/postgres_log.py",
+        "WHERE epoch = $1 AND",
+        "WHERE epoch >= $1 AND",
+        LOGS,
+    ),
+    Bug(
+        "memory log: the fence does not look at the epoch",
+        "adapters/memory_log.py",
+        "if epoch != self._epoch or batch[0]",
+        "if batch[0]",
+        LOGS,
+    ),
+    Bug(
+        "engine: replies go out before the append",
+        "controlplane/engine.py",
+        "        await self._commit(step)\n        self._answer(step)\n        if self._resync_at",
+        "        self._answer(step)\n        await self._commit(step)\n        if self._resync_at",
+        WORLDS,
+    ),
+    Bug(
+        "engine: effects leave before the append",
+        "controlplane/engine.py",
+        "        await self._commit(step)\n        self._answer(step)\n        if self._resync_at",
+        "        await self._cluster.carry_out(step.effects())\n"
+        "        await self._commit(step)\n        self._answer(step)\n        if self._resync_at",
+        WORLDS,
+    ),
+    Bug(
+        "engine: a question is answered in the middle of a step",
+        "controlplane/engine.py",
+        "elif self._leads and self._step is None:",
+        "elif self._leads:",
+        CORE,
+    ),
+    Bug(
+        "engine: after a start nothing is asked for again",
+        "controlplane/engine.py",
+        "        self._answer(step)\n        await self._ask_for_everything()",
+        "        self._answer(step)",
+        CORE,
+    ),
+    Bug(
+        "engine: the log follows a clock that runs backwards",
+        "controlplane/engine.py",
+        "max(self._clock.now(), self.world.at)",
+        "self._clock.now()",
+        WORLDS,
+    ),
+    Bug(
+        "engine: the same command id is decided again",
+        "controlplane/engine.py",
+        "known = world.receipts.get(command.id) if command.id else None",
+        "known = None",
+        WORLDS,
+    ),
+    Bug(
+        "world: timers are not restored after a restart",
+        "controlplane/world.py",
+        "            insort(self.waiting.setdefault(job.spec.queue, []), place_in_line(job))\n"
+        "        self._note_deadline(job)",
+        "            insort(self.waiting.setdefault(job.spec.queue, []), place_in_line(job))",
+        WORLDS,
+    ),
+    Bug(
+        "state: a snapshot forgets the answers given",
+        "controlplane/state.py",
+        "self.receipts = {cause: Receipt(at, stream) for cause, at, stream in image.receipts}",
+        "self.receipts = {}",
+        CORE,
+    ),
+    Bug(
+        "attempt: devices are free as soon as the gang is told to stop",
+        "controlplane/attempt.py",
+        "return _changed(replace(attempt, state=state), _dismissed(attempt.ranks))",
+        "return _changed(replace(attempt, state=state), [(i, replace(r, state=RankState.GONE))"
+        " for i, r in enumerate(attempt.ranks)])",
+        WORLDS,
+    ),
+    Bug(
+        "job: a finished job can be cancelled",
+        "controlplane/job.py",
+        "Phase.CANCELLED for phase in UNFINISHED},",
+        "Phase.CANCELLED for phase in Phase},",
+        CORE,
+    ),
+    Bug(
+        "restart: code 128 counts as permanent",
+        "controlplane/restart.py",
+        "PERMANENT_CODE_MAX = 127",
+        "PERMANENT_CODE_MAX = 128",
+        CORE,
+    ),
+    Bug(
+        "restart: the budget is one too large",
+        "controlplane/restart.py",
+        "job.failures >= policy.limit",
+        "job.failures > policy.limit",
+        CORE,
+    ),
+    Bug(
+        "restart: jitter from a hash that differs between processes",
+        "controlplane/restart.py",
+        'zlib.crc32(f"{key}/{streak}".encode()) / 2**32',
+        '(hash(f"{key}/{streak}") % 2**32) / 2**32',
+        WORLDS,
+    ),
+    Bug(
+        "reports: a report on another attempt is believed",
+        "controlplane/reports.py",
+        " or job.attempt.number != report.attempt",
+        "",
+        CORE,
+    ),
+    Bug(
+        "settling: a job is removed while its ranks are there",
+        "controlplane/job.py",
+        "or job.finished_at is None or job.live_attempt is not None:",
+        "or job.finished_at is None:",
+        CORE,
+    ),
+    Bug(
+        "placement: a gang is placed though some ranks found no room",
+        "controlplane/scheduling/placement.py",
+        "                return chosen\n    return None",
+        "                return chosen\n    return chosen or None",
+        CORE,
+    ),
+    Bug(
+        "codec: the chain does not cover who did it",
+        "controlplane/codec.py",
+        "_encode((position, at, stream, type, version, cause, actor))",
+        "_encode((position, at, stream, type, version, cause))",
+        CORE,
+    ),
+    Bug(
+        "replay: the tail behind a snapshot is skipped",
+        "controlplane/replay.py",
+        "    while position is None or state.position < position:",
+        "    while snapshot is None and (position is None or state.position < position):",
+        CORE,
+    ),
+    Bug(
+        "cluster: a lost launch is not made up for when it is asked again",
+        "adapters/simulated_cluster/cluster.py",
+        "                self._tell_again(seen)\n                self._start_again(seen, job, attempt)",
+        "                self._start_again(seen, job, attempt)",
+        CLUSTER,
+    ),
+)
