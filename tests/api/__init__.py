@@ -1,0 +1,1 @@
+"""The HTTP API, against a real engine on a log in memory."""

@@ -1,0 +1,67 @@
+"""Requests made up from the OpenAPI document: no 500, and every answer is as documented."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from api.app import ROUTES
+from api.openapi import make_openapi
+from tests.api.stand_in import native, serving
+
+
+def document(*, coverage: bool) -> schemathesis.BaseSchema:
+    schema = schemathesis.openapi.from_dict(make_openapi(ROUTES, release="test"))
+    # Tries every limit of every parameter on purpose, which takes a minute.
+    schema.config.phases.coverage.enabled = coverage
+    return schema
+
+
+quick, thorough = document(coverage=False), document(coverage=True)
+CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A server in a thread of its own, since these tests are not coroutines."""
+    found: list[str] = []
+    ready, done = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with serving() as server:
+            await server.call("POST", "/v1/jobs", native("there"))
+            found.append(server.url)
+            ready.set()
+            await asyncio.to_thread(done.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert ready.wait(10)
+    yield found[0]
+    done.set()
+    thread.join()
+
+
+def check(case: schemathesis.Case, url: str) -> None:
+    # Whether a job makes sense, or a cursor was given out here, is more than a schema can say.
+    is_more = case.operation.body or isinstance((case.query or {}).get("after"), str)
+    excluded = [positive_data_acceptance] if is_more else []
+    case.call_and_validate(base_url=url, excluded_checks=excluded)
+
+
+@quick.parametrize()
+@settings(max_examples=10, derandomize=True, suppress_health_check=CHECKS)
+def test_made_up_requests_get_documented_answers(case: schemathesis.Case, url: str) -> None:
+    check(case, url)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@thorough.parametrize()
+@settings(max_examples=200, derandomize=True, suppress_health_check=CHECKS)
+def test_many_made_up_requests_get_documented_answers(case: schemathesis.Case, url: str) -> None:
+    check(case, url)

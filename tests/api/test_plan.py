@@ -1,0 +1,82 @@
+"""What would become of a job, and that asking stores nothing."""
+
+from typing import Any
+
+from tests.api.stand_in import Server, native
+
+
+async def plan(server: Server, manifest: dict[str, Any]) -> Any:
+    before = await server.log.head()
+    status, told = await server.call("POST", "/v1/jobs?plan=true", manifest)
+    assert status == 200, told
+    assert await server.log.head() == before
+    return told
+
+
+async def test_a_job_that_fits_would_start_now_and_here(server: Server) -> None:
+    told = await plan(server, native("train", replicas=2, gpus=4))
+    assert told["starts_now"]
+    assert [rank["node"] for rank in told["ranks"]] == ["node-0", "node-0"]
+    assert [rank["devices"] for rank in told["ranks"]] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+async def test_the_spec_is_told_with_every_default(server: Server) -> None:
+    told = await plan(server, native("train"))
+    assert told["spec"]["restart"]["limit"] == 6
+    assert told["spec"]["roles"][0]["restart"] == "OnFailure"
+    assert told["spec"]["queue"] == "default"
+
+
+async def test_a_job_without_room_would_wait(server: Server) -> None:
+    await server.call("POST", "/v1/jobs", native("first", gpus=8))
+    told = await plan(server, native("train", replicas=2, gpus=8))
+    assert not told["starts_now"]
+    assert told["place_in_queue"] == 1
+    assert told["reasons"] == [
+        {
+            "code": "no_room",
+            "message": "it needs 16 GPUs; 8 are free",
+            "needed": 16,
+            "available": 8,
+        }
+    ]
+
+
+async def test_a_job_behind_others_would_wait_for_them(server: Server) -> None:
+    await server.call("POST", "/v1/jobs", native("first", gpus=8))
+    await server.call("POST", "/v1/jobs", native("second", replicas=2, gpus=8))
+    told = await plan(server, native("train", gpus=1))
+    assert (told["place_in_queue"], told["ahead"]) == (2, ["default/second"])
+    assert told["reasons"][0]["code"] == "ahead_in_queue"
+
+
+async def test_a_more_urgent_job_would_go_first(server: Server) -> None:
+    await server.call("POST", "/v1/jobs", native("first", gpus=8))
+    await server.call("POST", "/v1/jobs", native("second", replicas=2, gpus=8))
+    assert (await plan(server, native("train", gpus=1, priority=10)))["starts_now"]
+
+
+async def test_a_full_queue_is_a_reason_too(server: Server) -> None:
+    await server.call("PUT", "/v1/queues/small", {"gpus_max": 4})
+    await server.call("POST", "/v1/jobs", native("first", gpus=3, queue="small"))
+    told = await plan(server, native("train", gpus=2, queue="small"))
+    assert told["reasons"][0]["code"] == "queue_ceiling"
+    assert told["reasons"][0]["available"] == 1
+
+
+async def test_scattered_gpus_are_told_from_too_few(server: Server) -> None:
+    await server.call("POST", "/v1/jobs", native("first", gpus=4))
+    await server.call("POST", "/v1/jobs", native("second", gpus=5))
+    told = await plan(server, native("train", gpus=6))
+    assert "not so that every rank" in told["reasons"][0]["message"]
+
+
+async def test_a_suspended_job_would_stay_so(server: Server) -> None:
+    told = await plan(server, native("train", suspend=True))
+    assert not told["starts_now"]
+    assert "suspended" in told["summary"]
+
+
+async def test_a_plan_is_refused_for_what_a_submission_is_refused(server: Server) -> None:
+    status, problem = await server.call("POST", "/v1/jobs?plan=true", native("train", gpus=9))
+    assert (status, problem["code"]) == (422, "can_never_fit")
