@@ -6,26 +6,28 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-slow bench demo up docs format lock clean
+.PHONY: help venv check test test-slow test-planted bench demo up docs format lock clean
 
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(STAMP) ## Create .venv from the lock file, with the project installed in place.
 
 # The stamp is written last, so an installation that was interrupted is done again. A working
 # environment is kept: making it anew with another Python would mix the two (`make clean` first).
-# Only wheels are taken: building a source package would fetch build tools that nobody pinned.
+# The environment gets no pip of its own: Debian leaves out what would put one there, and the
+# machine's pip can install into it from outside. Only wheels are taken: building a source package
+# would fetch build tools that nobody pinned.
+PIP := $(PYTHON) -m pip --python $(VENV) --disable-pip-version-check --quiet
+
 $(STAMP): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "muster needs Python 3.11 or newer; name one with make PYTHON=..." >&2; exit 1; }
-	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
-	  { echo "Python's venv module is missing; on Debian: apt-get install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	  --require-hashes --only-binary :all: -r requirements-dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	  --no-deps --no-build-isolation --no-index --editable .
+	@$(PYTHON) -m pip --version >/dev/null 2>&1 || \
+	  { echo "pip is missing; on Debian: apt-get install python3-pip" >&2; exit 1; }
+	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear --without-pip $(VENV)
+	$(PIP) install --require-hashes --only-binary :all: -r requirements-dev.lock
+	$(PIP) install --no-deps --no-build-isolation --no-index --editable .
 	@touch $@
 
 check: $(STAMP) ## Lint, formatting, import rules and types.
@@ -40,8 +42,11 @@ test: $(STAMP) ## The tests that need nothing but this machine, quick ones only.
 test-slow: $(STAMP) ## The long scenarios and properties.
 	$(BIN)/pytest -m "slow and not cluster"
 
-bench: $(STAMP) ## Run the benchmarks.
-	$(BIN)/python bench/run.py
+test-planted: $(STAMP) ## Plants known bugs in a copy and sees that the tests notice.
+	$(BIN)/python -m tests.planted
+
+bench: $(STAMP) ## Measure, against named baselines; a table, and bench/results.json.
+	$(BIN)/python -m bench.run
 
 demo: $(STAMP) ## A guided tour on a simulated cluster.
 	$(BIN)/python examples/demo.py
