@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from controlplane import events as e
-from controlplane.model import Cause, Exit, Placement, Value
+from controlplane.model import Cause, Placement, Value
 
 
 class AttemptState(StrEnum):
@@ -104,24 +104,53 @@ def placed(event: e.GangPlaced, at: float) -> Attempt:
     )
 
 
+# The next functions run for nearly every event of a replay, and looking a member up in its enum
+# costs as much as making a new value.
+_RUNNING, _EXITED, _BACKOFF = RankState.RUNNING, RankState.EXITED, RankState.BACKOFF
+_STOPPING, _OVER = AttemptState.STOPPING, AttemptState.OVER
+
+
 def moved(attempt: Attempt | None, event: e.JobEvent, at: float) -> Attempt | None:
     """The attempt after an event that may move it along its table."""
     if attempt is None:
         return None
-    match ATTEMPT_TRANSITIONS.get((attempt.state, type(event))):
-        case None:
-            return attempt
-        case AttemptState.RUNNING:
-            return replace(attempt, state=AttemptState.RUNNING, running_at=at)
-        case AttemptState.OVER:
-            return replace(attempt, state=AttemptState.OVER, ended_at=at)
-        case state:
-            return _changed(replace(attempt, state=state), _dismissed(attempt.ranks))
+    state = ATTEMPT_TRANSITIONS.get((attempt.state, type(event)))
+    if state is None:
+        return attempt
+    if state is _STOPPING:
+        return _changed(replace(attempt, state=state), _dismissed(attempt.ranks))
+    if state is _OVER:
+        return replace(attempt, state=state, ended_at=at)
+    return replace(attempt, state=state, running_at=at)
 
 
-def with_ranks(attempt: Attempt | None, event: e.JobEvent, at: float) -> Attempt:
-    """The attempt after an event about some of its ranks."""
-    assert attempt is not None, f"{event} is about no attempt"
+def started(attempt: Attempt, event: e.RanksStarted, at: float) -> Attempt:
+    """Ranks that were pending run."""
+    ranks = list(attempt.ranks)
+    for index in event.ranks:
+        ranks[index] = replace(ranks[index], state=_RUNNING, started_at=at)
+    return replace(attempt, ranks=tuple(ranks), up=attempt.up + len(event.ranks))
+
+
+def exited(attempt: Attempt, event: e.RanksExited, at: float) -> Attempt:
+    """Ranks that held their devices have let go of them."""
+    ranks, up = list(attempt.ranks), attempt.up
+    for end in event.exits:
+        rank = ranks[end.rank]
+        up += rank.state is not _RUNNING
+        ranks[end.rank] = replace(
+            rank,
+            state=_EXITED,
+            ended_at=at,
+            exit_code=end.code,
+            cause=end.cause,
+            message=end.message,
+        )
+    return replace(attempt, ranks=tuple(ranks), up=up, holding=attempt.holding - len(event.exits))
+
+
+def with_ranks(attempt: Attempt, event: e.JobEvent, at: float) -> Attempt:
+    """The attempt after one of the rarer events about its ranks."""
     return _changed(attempt, _RANK_CHANGES[type(event)](attempt.ranks, event, at))
 
 
@@ -130,31 +159,8 @@ def _dismissed(ranks: tuple[Rank, ...]) -> RankChanges:
     return [
         (index, replace(rank, state=RankState.EXITED, retry_at=None))
         for index, rank in enumerate(ranks)
-        if rank.state is RankState.BACKOFF
+        if rank.state is _BACKOFF
     ]
-
-
-def _started(ranks: tuple[Rank, ...], event: e.RanksStarted, at: float) -> RankChanges:
-    running = RankState.RUNNING
-    return [(i, replace(ranks[i], state=running, started_at=at)) for i in event.ranks]
-
-
-def _exited(ranks: tuple[Rank, ...], event: e.RanksExited, at: float) -> RankChanges:
-    return [(x.rank, _ended(ranks[x.rank], x, at)) for x in event.exits]
-
-
-def _ended(rank: Rank, exit: Exit, at: float) -> Rank:
-    return Rank(
-        RankState.EXITED,
-        rank.incarnation,
-        rank.started_at,
-        at,
-        exit.code,
-        exit.cause,
-        None,
-        exit.message,
-        rank.relaunched_at,
-    )
 
 
 def _lost(ranks: tuple[Rank, ...], event: e.RanksLost, at: float) -> RankChanges:
@@ -176,10 +182,8 @@ def _relaunched(ranks: tuple[Rank, ...], event: e.RankRelaunched, at: float) -> 
     return [(event.rank, again)]
 
 
-# What an event makes of which ranks.
+# What a rarer event makes of which ranks.
 _RANK_CHANGES: dict[type[e.Event], Callable[[tuple[Rank, ...], Any, float], RankChanges]] = {
-    e.RanksStarted: _started,
-    e.RanksExited: _exited,
     e.RanksLost: _lost,
     e.RanksGone: _gone,
     e.RankRestarting: _waiting,

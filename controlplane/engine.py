@@ -134,8 +134,8 @@ class Engine:
     async def _recover(self) -> None:
         """Takes the lead, reads the log, and asks for all that is wanted."""
         head = await self._log.lead()
-        self.world = (await rebuild(self._log)).world
-        assert self.world.position == head.position, (self.world.position, head)
+        # Not further than the head: should another one lead by now, the first append will tell.
+        self.world = (await rebuild(self._log, position=head.position)).world
         self._epoch = head.epoch
         self._snapshot_at = self.world.position
         await self._cluster.connect(self.submit)
@@ -231,7 +231,9 @@ class Engine:
         if every is not None and position - self._snapshot_at >= every:
             self._snapshot_at = position
             head = await self._log.head()
-            await self._log.save_snapshot(take_snapshot(self.world, head.hash))
+            # A head that is further on is another leader's, and its hash is not that of our state.
+            if head.position == position:
+                await self._log.save_snapshot(take_snapshot(self.world, head.hash))
 
     def _next_wake(self) -> float | None:
         times = (self.world.next_deadline(), self._resync_at)

@@ -144,8 +144,21 @@ def _gang_started(job: Job, event: e.GangStarted, at: float, position: int) -> J
     return replace(job, phase=_to(job, e.GangStarted), attempt=attempt, running_at=running_at)
 
 
+def _ranks_started(job: Job, event: e.RanksStarted, at: float, position: int) -> Job:
+    return replace(job, attempt=a.started(_attempt(job), event, at))
+
+
+def _ranks_exited(job: Job, event: e.RanksExited, at: float, position: int) -> Job:
+    return replace(job, attempt=a.exited(_attempt(job), event, at))
+
+
 def _ranks_changed(job: Job, event: e.JobEvent, at: float, position: int) -> Job:
-    return replace(job, attempt=a.with_ranks(job.attempt, event, at))
+    return replace(job, attempt=a.with_ranks(_attempt(job), event, at))
+
+
+def _attempt(job: Job) -> Attempt:
+    assert job.attempt is not None, f"{job} was never placed"
+    return job.attempt
 
 
 def _attempt_ended(job: Job, event: e.AttemptEnded, at: float, position: int) -> Job:
@@ -187,7 +200,7 @@ def _gang_restarting(job: Job, event: e.JobRestarting, at: float, position: int)
 
 def _rank_restarting(job: Job, event: e.RankRestarting, at: float, position: int) -> Job:
     restarted = _one_more_restart(job, event.restart, event.streak)
-    return replace(restarted, attempt=a.with_ranks(job.attempt, event, at))
+    return replace(restarted, attempt=a.with_ranks(_attempt(job), event, at))
 
 
 def _one_more_restart(job: Job, restart: Restart, streak: int) -> Job:
@@ -228,9 +241,9 @@ def _delete_requested(job: Job, event: e.JobDeleteRequested, at: float, position
 # One function an event; a job's first event is `begin`'s, and JobRemoved leaves no job.
 EVOLVE: dict[type[e.Event], Callable[[Job, Any, float, int], Job]] = {
     e.GangPlaced: _placed,
-    e.RanksStarted: _ranks_changed,
+    e.RanksStarted: _ranks_started,
     e.GangStarted: _gang_started,
-    e.RanksExited: _ranks_changed,
+    e.RanksExited: _ranks_exited,
     e.RanksLost: _ranks_changed,
     e.RanksGone: _ranks_changed,
     e.RankRelaunched: _ranks_changed,

@@ -216,6 +216,14 @@ async def test_nobody_can_lead_a_log_whose_end_does_not_fit_its_head(
     assert (await log.head()).epoch == 1
 
 
+async def test_nobody_can_lead_a_log_without_a_head(log, admin):
+    await admin.execute("DELETE FROM head")
+
+    for question in (log.head, log.lead):
+        with pytest.raises(LogCorrupt, match="head is missing"):
+            await question()
+
+
 async def test_a_damaged_snapshot_is_passed_over(log, admin):
     await log.save_snapshot(Snapshot(5, b"world 5"))
     await log.save_snapshot(Snapshot(7, b"world 7"))

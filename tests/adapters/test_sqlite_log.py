@@ -227,6 +227,24 @@ async def test_a_closed_log_says_so(path):
         await log.head()
 
 
+async def test_what_was_asked_before_the_log_closed_is_done_and_nothing_after(path):
+    log = await SqliteLog.open(path)
+    epoch = (await log.lead()).epoch
+
+    done = await asyncio.gather(
+        log.append(some(1, 3), epoch=epoch),
+        log.close(),
+        log.head(),
+        log.append(some(4, 1), epoch=epoch),
+        return_exceptions=True,
+    )
+
+    assert [type(outcome) for outcome in done[:3]] == [type(None), type(None), LogUnavailable]
+    log = await SqliteLog.open(path)
+    assert (await log.head()).position == (3 if isinstance(done[3], LogUnavailable) else 4)
+    await log.close()
+
+
 async def test_reads_do_not_wait_for_a_writer_that_waits(path):
     log = await SqliteLog.open(path)
     epoch = (await log.lead()).epoch
