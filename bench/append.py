@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 
 import asyncpg  # type: ignore[import-untyped]
 
-from adapters import postgres_log, sqlite_log
+from adapters import postgres_log
 from adapters.postgres_log import PostgresLog
 from adapters.sqlite_log import SqliteLog
+from adapters.sqlite_log.opening import SCHEMA
 from bench.rounds import Contender, race, result
 from controlplane.codec import GENESIS, to_rows
 from controlplane.events import Recorded
@@ -81,7 +82,7 @@ async def ours(log: EventLog) -> Contender:
 def plain_sqlite(connection: sqlite3.Connection) -> Contender:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    connection.execute(sqlite_log.SCHEMA[0])
+    connection.execute(SCHEMA[0])
 
     async def append(rows: list[tuple[Any, ...]]) -> None:
         connection.execute("BEGIN")

@@ -86,11 +86,9 @@ async def at(submitters: int, rounds: int) -> dict[str, Any]:
 
 
 async def fill(engine: Engine) -> None:
-    """Takes every GPU there is."""
-    while not engine.leads or not engine.world.surveyed:
-        await asyncio.sleep(0.001)
+    """Takes every GPU there is, once the engine leads and knows the cluster."""
     number = 0
-    while engine.world.free.total:
+    while not engine.world.surveyed or engine.world.free.total:
         await answer(engine, submission(number, Random(5)))
         number += 1
 

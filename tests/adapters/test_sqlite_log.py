@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters import sqlite_log
 from adapters.sqlite_log import SqliteLog
+from adapters.sqlite_log import log as sqlite_log
 from controlplane.codec import GENESIS, check_chain, from_row, to_rows
 from controlplane.errors import LogCorrupt, LogUnavailable
 from controlplane.events import Recorded

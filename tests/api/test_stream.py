@@ -122,6 +122,12 @@ steps = st.lists(
 )  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time is counted in turns here."""
+    monkeypatch.setattr("api.stream.REST_SHARE", 0.0)
+
+
 @pytest.fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody else gets a turn after each single write."""

@@ -22,7 +22,7 @@ API = ("tests/api",)
 BUGS = (
     Bug(
         "SQLite: the fence does not look at the epoch",
-        "adapters/sqlite_log.py",
+        "adapters/sqlite_log/log.py",
         "WHERE epoch = ? AND position = ?",
         "WHERE epoch >= ? AND position = ?",
         LOGS,
