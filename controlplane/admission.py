@@ -5,6 +5,7 @@ is its kind's business; here are the rules for every job, whatever it was submit
 """
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from operator import attrgetter
 
 from controlplane.commands import SubmitJob
@@ -51,13 +52,10 @@ def admit(world: World, command: SubmitJob) -> None:
 
 def problems(namespace: str, name: str, spec: JobSpec) -> Iterator[tuple[str, str]]:
     """Everything wrong with a job by itself, as (field, what is wrong)."""
-    for field, label in (("metadata.name", name), ("metadata.namespace", namespace)):
-        if not is_label(label):
-            yield (
-                field,
-                f"{label!r} is not a name that Kubernetes takes: lower-case letters, digits and "
-                "'-', beginning with a letter and not ending with '-', at most 63 of them",
-            )
+    if not is_label(name):
+        yield "metadata.name", _not_a_name(name)
+    if not _is_known_label(namespace):
+        yield "metadata.namespace", _not_a_name(namespace)
     if not spec.roles:
         yield "spec.roles", "a job needs at least one role"
     if len(spec.roles) > 1 and len({role.name.lower() for role in spec.roles}) < len(spec.roles):
@@ -84,9 +82,20 @@ def problems(namespace: str, name: str, spec: JobSpec) -> Iterator[tuple[str, st
             yield field, f"{value} is not between 0 and {SECONDS_MAX:.0f} seconds"
 
 
+# Namespaces and the names of roles are few, and are asked about for every job.
+_is_known_label = lru_cache(maxsize=1024)(is_label)
+
+
+def _not_a_name(text: str) -> str:
+    return (
+        f"{text!r} is not a name that Kubernetes takes: lower-case letters, digits and '-', "
+        "beginning with a letter and not ending with '-', at most 63 of them"
+    )
+
+
 def _role_problems(job: str, role: Role) -> Iterator[tuple[str, str]]:
     field = f"spec.roles[{role.name}]"
-    if not is_label(role.name.lower()):
+    if not _is_known_label(role.name.lower()):
         yield field, "a role's name must be letters, digits and '-', beginning with a letter"
     if role.replicas < 0:
         yield f"{field}.replicas", f"{role.replicas} is negative"

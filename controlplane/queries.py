@@ -301,7 +301,7 @@ def _why_queued(world: World, job: Job) -> Why:
     queue = job.spec.queue
     line = world.waiting[queue]
     place = line.index(place_in_line(job)) + 1
-    ahead = [world.jobs[waiting.job] for waiting in line[: min(place - 1, AHEAD_MAX)]]
+    ahead = [world.jobs[job_id] for _, _, job_id in line[: min(place - 1, AHEAD_MAX)]]
     reasons = [*_ahead_reasons(place, ahead), *_room_reasons(world, job)]
     first = reasons[0].message if reasons else "it can start at the next scheduling pass"
     return Why(

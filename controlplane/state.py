@@ -5,8 +5,6 @@ A `State` is the fold and nothing else, which is all that replay needs until it 
 engine and replay call it.
 """
 
-from typing import NamedTuple
-
 from msgspec.structs import replace
 
 from controlplane import events as e
@@ -42,7 +40,7 @@ class Node(Value, frozen=True, kw_only=True):
         return self.ready and not self.cordoned and not self.removed
 
 
-class Receipt(NamedTuple):
+class Receipt(Value, frozen=True):
     """The first answer to a command: the position of its last event, and what it was about."""
 
     position: int
@@ -96,7 +94,7 @@ class State:
             jobs=list(self.jobs.values()),
             nodes=list(self.nodes.values()),
             queues=list(self.queues.values()),
-            receipts=[(cause, *receipt) for cause, receipt in self.receipts.items()],
+            receipts=[(cause, r.position, r.stream) for cause, r in self.receipts.items()],
         )
 
     def apply(self, recorded: e.Recorded) -> None:

@@ -6,7 +6,6 @@ Every index can be computed from the state; `check` does so and compares.
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from controlplane import attempt as a
 from controlplane import events as e
@@ -15,13 +14,9 @@ from controlplane.devices import FreeDevices, mask_of
 from controlplane.job import Job, Phase, deadline
 from controlplane.state import Image, Node, State
 
-
-class Waiting(NamedTuple):
-    """A queued job's place: higher priority first, then who came first."""
-
-    minus_priority: int
-    queued_as: int
-    job: str
+# A queued job's place: minus its priority, the position at which it was queued, and its id. So the
+# higher priority comes first, and then who came first.
+Waiting = tuple[int, int, str]
 
 
 class World(State):
@@ -246,7 +241,7 @@ class World(State):
 
 
 def place_in_line(job: Job) -> Waiting:
-    return Waiting(-job.spec.priority, job.queued_as, job.id)
+    return -job.spec.priority, job.queued_as, job.id
 
 
 def _touched(event: e.JobEvent, attempt: Attempt) -> Iterable[int]:

@@ -25,7 +25,7 @@ class Heads:
         """Yields the next head; call `advance` before asking for another if it started."""
         while self._heap:
             self._current = heapq.heappop(self._heap)
-            yield self._snapshot.job(self._current[0].job)
+            yield self._snapshot.job(self._current[0][2])
 
     def advance(self) -> None:
         """The head just yielded has started: its line moves up."""

@@ -80,7 +80,10 @@ REFUSED = [
     (parse_json, b"{} x", "invalid_json"),
     (parse_json, b"\xef\xbb\xbf{}", "invalid_json"),
     (parse_json, b"[" * 65 + b"]" * 65, "too_deep"),
-    (parse_json, b"[" * 500_000, "too_deep"),
+    (parse_json, b"[" * 15_000, "too_deep"),
+    (parse_json, b"[" * 500_000, "too_complex"),
+    (parse_json, b"[" + b"[]," * 20_000 + b"[]]", "too_complex"),
+    (parse_yaml, b"- a\n" * 100_001, "too_complex"),
     (parse_json, b'{"a": "\xff"}', "invalid_utf8"),
     (parse_json, b'"\\ud800"', "invalid_utf8"),
 ]
