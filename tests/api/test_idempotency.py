@@ -112,6 +112,26 @@ async def test_a_repeated_change_changes_nothing_more(
     assert [row for row in rows if row[6]] == []
 
 
+async def test_a_key_of_one_job_is_refused_for_another_job(server: Server) -> None:
+    for name in ("train", "other"):
+        await server.call("POST", "/v1/jobs", native(name))
+    assert (await server.call("POST", f"{JOB}/cancel", **key("k")))[0] == 200
+    status, problem = await server.call("POST", "/v1/jobs/default/other/cancel", **key("k"))
+    assert (status, problem["code"]) == (409, "idempotency_key_reused")
+    _, detail = await server.call("GET", "/v1/jobs/default/other")
+    assert detail["job"]["phase"] != "Cancelled"
+
+
+async def test_a_repeated_deletion_spares_a_new_job_of_that_name(server: Server) -> None:
+    await server.call("POST", "/v1/jobs", native("train"))
+    await server.settled()
+    assert (await server.call("DELETE", JOB, **key("k")))[0] == 202
+    await server.settled()
+    await server.call("POST", "/v1/jobs", native("train"))
+    assert (await server.call("DELETE", JOB, **key("k")))[0] == 204
+    assert (await server.call("GET", JOB))[0] == 200
+
+
 async def test_a_key_of_a_change_is_refused_for_another_change(server: Server) -> None:
     await server.call("POST", "/v1/jobs", native("train"))
     scale = {"role": "worker", "replicas": 2}

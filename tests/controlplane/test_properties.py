@@ -115,7 +115,7 @@ def history(seed: int, length: int = 80) -> Iterator[object]:
     for _ in range(length):
         luck = dice.random()
         if luck < 0.5:
-            yield dice.choice(["schedule", "start", "schedule", "start", "finish", "stop"])
+            yield dice.choice(["schedule", "start", "start", "finish", "fail", "stop"])
         elif luck < 0.65:
             yield some_submission(dice)
         elif luck < 0.75:
@@ -155,7 +155,7 @@ class Live:
     def do(self, thing) -> None:
         if thing == "schedule":
             self.record(schedule(Snapshot(self.world)).placed)
-        elif thing in ("start", "finish", "stop"):
+        elif thing in ("start", "finish", "fail", "stop"):
             self.cooperate(thing)
         elif isinstance(thing, float):
             self.now += thing
@@ -193,6 +193,8 @@ class Live:
             return c.ReportRanks(gone=ranks, **about)
         if how == "start":
             return c.ReportRanks(started=ranks, **about)
+        if how == "fail":
+            return c.ReportRanks(exited=tuple(Exit(i, 137) for i in ranks[:1]), **about)
         return c.ReportRanks(exited=tuple(Exit(i, 0) for i in ranks), **about)
 
 

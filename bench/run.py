@@ -1,0 +1,55 @@
+"""Runs every benchmark, prints a table, and writes bench/results.json.
+
+`python -m bench.run [--quick] [NAME ...]`; names are append, library, engine, replay, http, watchers.
+Figures are for this machine and this run; the ratios are what travels.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import append, engine, http, library_baseline, replay, watchers
+
+SUITES = {
+    "append": append.run,
+    "library": library_baseline.run,
+    "engine": engine.run,
+    "replay": replay.run,
+    "http": http.run,
+    "watchers": watchers.run,
+}
+RESULTS = Path(__file__).parent / "results.json"
+
+
+def main(words: list[str]) -> int:
+    quick = "--quick" in words
+    chosen = [word for word in words if word in SUITES] or list(SUITES)
+    results: list[dict[str, Any]] = []
+    for name in chosen:
+        print(f"{name} ...", flush=True)
+        results += SUITES[name](quick)
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    Console(width=160).print(table(results))
+    return 0
+
+
+def table(results: list[dict[str, Any]]) -> Table:
+    drawn = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("what", "measured", "unit", "baseline", "ratio", "goal", "note"):
+        drawn.add_column(column, justify="right" if column in ("measured", "baseline") else "left")
+    for line in results:
+        goal = "" if line["target"] is None else f">= {line['target']}"
+        missed = line["target"] is not None and line["ratio"] < line["target"]
+        ratio = f"[red]{line['ratio']}[/]" if missed else str(line["ratio"])
+        figures = (f"{line[key]:,}" for key in ("value", "baseline"))
+        value, baseline = figures
+        drawn.add_row(line["name"], value, line["unit"], baseline, ratio, goal, line["note"])
+    return drawn
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
