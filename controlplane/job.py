@@ -270,8 +270,8 @@ def scaled(spec: JobSpec, role: str, replicas: int) -> JobSpec:
 def deadline(job: Job) -> float | None:
     """When something falls due for this job by itself, or None. `settling.due` says what."""
     phase, spec, attempt = job.phase, job.spec, job.attempt
-    if phase in FINISHED:
-        if spec.ttl_s is None or job.finished_at is None or job.live_attempt is not None:
+    if job.finished_at is not None:
+        if spec.ttl_s is None or job.live_attempt is not None:
             return None
         return job.finished_at + spec.ttl_s
     due_at = None

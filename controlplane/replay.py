@@ -73,7 +73,7 @@ async def _rebuild(
         if not rows:
             break
         digest = fold(state, rows, digest)
-    return Rebuilt(World(state.image()), digest)
+    return Rebuilt(World.around(state), digest)
 
 
 def fold(

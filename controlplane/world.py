@@ -24,6 +24,14 @@ class World(State):
         super().__init__(image)
         self._build_indexes()
 
+    @classmethod
+    def around(cls, state: State) -> "World":
+        """A state with indexes. It is the world's from here on, and nobody else's."""
+        world = cls.__new__(cls)
+        vars(world).update(vars(state))
+        world._build_indexes()
+        return world
+
     # -- change ------------------------------------------------------------------------------
 
     def apply(self, recorded: e.Recorded) -> None:
@@ -211,9 +219,9 @@ class World(State):
         for job in self.jobs.values():
             self.ids[job.namespace, job.name] = job.id
             self._index(job)
-            if job.live_attempt is not None:
+            attempt = job.live_attempt
+            if attempt is not None:
                 self.live[job.id] = None
-                attempt = job.live_attempt
                 held = [i for i, rank in enumerate(attempt.ranks) if rank.state in HOLDING]
                 self._take(job, attempt, held)
 

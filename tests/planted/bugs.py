@@ -145,8 +145,8 @@ BUGS = (
     Bug(
         "settling: a job is removed while its ranks are there",
         "controlplane/job.py",
-        "or job.finished_at is None or job.live_attempt is not None:",
-        "or job.finished_at is None:",
+        "if spec.ttl_s is None or job.live_attempt is not None:",
+        "if spec.ttl_s is None:",
         CORE,
     ),
     Bug(
