@@ -1,0 +1,1 @@
+"""The HTTP API: parse, submit, answer. It decides nothing."""

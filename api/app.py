@@ -1,0 +1,90 @@
+"""make_app: every route in one table, and the parts that answer them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from api import docs, events, health, job_changes, jobs, nodes, past, queues
+from api.access import ACCESS, Access
+from api.control import CONTROL, Control
+from api.docs import OPENAPI, write_openapi
+from api.door import REQUESTS_MAX, Door
+from api.jobs import CLUSTER
+from api.metrics import METRICS, Metrics
+from api.past import PAST, Past
+from api.routes import Route
+from api.stream import FEED, Feed, FeedLimits
+from api.wire import BODIES, BODY_BYTES_MAX, BODY_S_MAX, Bodies
+from controlplane.ports import Cluster
+
+ROUTES: tuple[Route, ...] = (
+    *jobs.ROUTES,
+    *job_changes.ROUTES,
+    *nodes.ROUTES,
+    *queues.ROUTES,
+    *events.ROUTES,
+    *past.ROUTES,
+    *health.ROUTES,
+    *docs.ROUTES,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much the outside may ask of the server at once."""
+
+    requests_max: int = REQUESTS_MAX
+    body_bytes_max: int = BODY_BYTES_MAX
+    body_s_max: float = BODY_S_MAX
+    feed: FeedLimits = field(default_factory=FeedLimits)
+
+
+def make_app(
+    control: Control,
+    cluster: Cluster,
+    access: Access | None = None,
+    *,
+    limits: Limits | None = None,
+    release: str = "0.1.0",
+    more: tuple[Route, ...] = (),
+) -> web.Application:
+    """The application. Without `access` it is for a server on a loopback address.
+
+    `cluster` is asked for the lines that ranks wrote; `more` are routes of other rooms.
+    """
+    limits = limits or Limits()
+    routes = (*ROUTES, *more)
+    door = Door((r.path for r in routes if r.is_open), requests_max=limits.requests_max)
+    app = web.Application(middlewares=[door.enter], client_max_size=limits.body_bytes_max)
+    app[CONTROL] = control
+    app[CLUSTER] = cluster
+    app[ACCESS] = access or Access()
+    app[BODIES] = Bodies(wait_s_max=limits.body_s_max)
+    app[FEED] = Feed(control.log, limits.feed)
+    app[METRICS] = Metrics()
+    app[PAST] = Past(control.log)
+    app[OPENAPI] = write_openapi(routes, release=release)
+    control.listen(app[METRICS].record)
+    control.listen(app[FEED].publish)
+    for each in routes:
+        app.router.add_route(each.method, each.path, each.handler)
+        if each.method == "GET":
+            app.router.add_route("HEAD", each.path, each.handler)
+    app.cleanup_ctx.append(_run_feed)
+    app.on_shutdown.append(_close_feed)
+    return app
+
+
+async def _run_feed(app: web.Application) -> AsyncIterator[None]:
+    task = asyncio.create_task(app[FEED].run())
+    yield
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def _close_feed(app: web.Application) -> None:
+    app[FEED].close()

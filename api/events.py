@@ -1,0 +1,149 @@
+"""The event log over HTTP: as pages of JSON, or as a stream that goes on."""
+
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
+
+from aiohttp import web
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from api.control import CONTROL
+from api.frames import EventView, view_of_row
+from api.jobs import named
+from api.pages import Limit
+from api.routes import Route, answer, route
+from api.stream import FEED
+from controlplane.codec import Row
+from controlplane.decider import find_job
+from controlplane.errors import Rejected
+from controlplane.ports import EventLog
+
+POSITION_MAX = 2**63 - 1
+# A page of one job's events is looked for in so many rows; there may be fewer events in it than
+# asked for, or none, and still a `next`.
+SCAN_ROWS_MAX = 50_000
+SCAN_PAGE_ROWS = 5_000
+LAST_EVENT_ID = "Last-Event-ID"
+
+Position = Annotated[int, Meta(ge=0, le=POSITION_MAX)]
+
+
+class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    after: Annotated[int, Meta(ge=0, le=POSITION_MAX, description="Begin behind this.")] = 0
+    limit: Limit = 100
+    job: (
+        Annotated[str, Meta(max_length=63, description="Only events of the job with this id.")]
+        | UnsetType
+    ) = UNSET
+
+
+class JobEventsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    after: Annotated[int, Meta(ge=0, le=POSITION_MAX, description="Begin behind this.")] = 0
+    limit: Limit = 100
+
+
+class EventPage(Struct, frozen=True, kw_only=True):
+    """Some events, the position to go on after (null at the end), and the end of the log."""
+
+    items: list[EventView]
+    next: int | None
+    head: int
+
+
+async def list_events(request: web.Request, query: EventsQuery) -> web.StreamResponse:
+    stream = None if query.job is UNSET else query.job
+    return await _answer(request, after=query.after, limit=query.limit, stream=stream)
+
+
+async def list_job_events(request: web.Request, query: JobEventsQuery) -> web.StreamResponse:
+    namespace, name = named(request)
+    job = await request.app[CONTROL].ask(lambda world: find_job(world, namespace, name))
+    log = request.app[CONTROL].log
+    first = await _first_since(log, job.submitted_at)
+    return await _answer(
+        request, after=query.after, limit=query.limit, stream=job.id, not_before=first
+    )
+
+
+async def _answer(
+    request: web.Request, *, after: int, limit: int, stream: str | None, not_before: int = 0
+) -> web.StreamResponse:
+    log = request.app[CONTROL].log
+    is_stream = "text/event-stream" in request.headers.get("Accept", "")
+    after = _last_event_id(request, after)
+    head = (await log.head()).position
+    if after > head:
+        raise Rejected("no_such_position", f"the log ends at {head}", field="after")
+    after = max(after, not_before)
+    if is_stream:
+        return await request.app[FEED].serve(request, after=after, stream=stream)
+    found = await _find(log, after=after, limit=limit, stream=stream, head=head)
+    return answer(
+        EventPage(items=[view_of_row(row) for row in found.rows], next=found.next, head=head)
+    )
+
+
+def _last_event_id(request: web.Request, after: int) -> int:
+    """A browser that reconnects asks with the address it began with, and with the last id it saw."""
+    last = request.headers.get(LAST_EVENT_ID)
+    if last is None:
+        return after
+    if not last.isascii() or not last.isdigit() or not int(last[:20]) <= POSITION_MAX:
+        raise Rejected("invalid_parameter", f"{LAST_EVENT_ID}: not a position", field=LAST_EVENT_ID)
+    return int(last)
+
+
+class Found(NamedTuple):
+    rows: list[Row]
+    next: int | None
+
+
+async def _find(log: EventLog, *, after: int, limit: int, stream: str | None, head: int) -> Found:
+    """Up to `limit` rows of a stream, or of all; the log knows no streams, so it is searched."""
+    if stream is None:
+        rows = list(await log.read(after, min(limit, head - after)))
+        upto = rows[-1][0] if rows else after
+        return Found(rows, upto if upto < head else None)
+    found: list[Row] = []
+    end = min(head, after + SCAN_ROWS_MAX)
+    while after < end:
+        rows = list(await log.read(after, min(SCAN_PAGE_ROWS, end - after)))
+        found += [row for row in rows if row[2] == stream]
+        if len(found) >= limit or not rows:
+            break
+        after = rows[-1][0]
+    if len(found) >= limit:
+        after = found[limit - 1][0]
+    return Found(found[:limit], after if after < head else None)
+
+
+async def _first_since(log: EventLog, at: float) -> int:
+    """The position before the first event that is not earlier than `at`."""
+    low, high = 0, (await log.head()).position
+    while low < high:
+        middle = (low + high) // 2
+        rows: Sequence[Row] = await log.read(middle, 1)
+        if rows and rows[0][1] < at:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+_STREAM = ("application/json", "text/event-stream")
+
+ROUTES: tuple[Route, ...] = (
+    route(
+        "GET", "/v1/events", list_events,
+        "What has happened, in order: a page, or with `Accept: text/event-stream` a stream",
+        query=EventsQuery, answers={200: EventPage},
+        problems=("invalid_parameter", "no_such_position", "busy"),
+        media_types=_STREAM, headers=(LAST_EVENT_ID,),
+    ),
+    route(
+        "GET", "/v1/jobs/{namespace}/{name}/events", list_job_events,
+        "What has happened to a job: a page, or a stream",
+        query=JobEventsQuery, answers={200: EventPage},
+        problems=("no_such_job", "invalid_parameter", "no_such_position", "busy"),
+        media_types=_STREAM, headers=(LAST_EVENT_ID,),
+    ),
+)  # fmt: skip

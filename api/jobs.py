@@ -1,0 +1,173 @@
+"""Jobs over HTTP: submit, list, look. What changes them is in `job_changes.py`."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, NamedTuple
+
+from aiohttp import web
+from msgspec import Meta, Struct
+
+from api.access import ACTOR
+from api.control import CONTROL, Control
+from api.idempotency import HEADER, command_id, events_of, first_answer, new_job_id
+from api.job_list import JobPage, JobsQuery, job_page
+from api.plan import Plan, plan
+from api.routes import NoQuery, Route, answer, answer_bytes, encode, route
+from api.wire import BODIES, BODY_PROBLEMS, check_writable
+from controlplane import commands as c
+from controlplane.decider import find_job
+from controlplane.errors import Rejected
+from controlplane.job import Job
+from controlplane.kinds.registry import read_manifest
+from controlplane.ports import Cluster
+from controlplane.queries import JobDetail, Why, job_detail, why
+from controlplane.state import Receipt
+from controlplane.world import World
+
+LOGS_S_MAX = 30.0
+
+CLUSTER = web.AppKey("cluster", Cluster)
+
+
+class Manifest:
+    """Stands in the route table for every kind of manifest that is known."""
+
+
+class SubmitQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    plan: Annotated[bool, Meta(description="Say what would happen, and store nothing.")] = False
+
+
+class LogsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    rank: Annotated[int, Meta(ge=0, le=9_999, description="Whose lines.")] = 0
+    tail: Annotated[int, Meta(ge=1, le=10_000, description="At most how many lines.")] = 100
+
+
+class LogLines(Struct, frozen=True, kw_only=True):
+    """The last lines that a rank of the latest attempt wrote."""
+
+    namespace: str
+    name: str
+    attempt: int
+    rank: int
+    lines: list[str]
+
+
+class Submitted(NamedTuple):
+    receipt: Receipt
+    # The job as JSON; None if it is gone already.
+    detail: bytes | None
+
+
+async def submit_job(request: web.Request, query: SubmitQuery) -> web.Response:
+    submission = read_manifest(await request.app[BODIES].document(request))
+    check_writable(submission.spec)
+    command = c.SubmitJob(
+        id=command_id(request),
+        actor=request[ACTOR],
+        job=new_job_id(),
+        namespace=submission.namespace,
+        name=submission.name,
+        spec=submission.spec,
+        suspended=submission.suspended,
+    )
+    control = request.app[CONTROL]
+    if query.plan:
+        return answer(await control.ask(lambda world: plan(world, command)))
+    submitted = await control.submit_then(command, _submitted)
+    is_new = submitted.receipt.stream == command.job
+    detail = submitted.detail
+    if detail is None or not is_new:
+        detail = await _repeated(control, command, submitted)
+    return answer_bytes(
+        detail,
+        status=201 if is_new else 200,
+        headers={"Location": f"/v1/jobs/{command.namespace}/{command.name}"},
+    )
+
+
+def _submitted(world: World, receipt: Receipt) -> Submitted:
+    job = world.jobs.get(receipt.stream)
+    return Submitted(receipt, None if job is None else encode(job_detail(job)))
+
+
+async def _repeated(control: Control, command: c.SubmitJob, submitted: Submitted) -> bytes:
+    """What the job is now; if it is gone, what it was at first."""
+    recorded = await events_of(control.log, command, submitted.receipt)
+    return submitted.detail or encode(job_detail(first_answer(recorded)))
+
+
+async def list_jobs(request: web.Request, query: JobsQuery) -> web.Response:
+    return answer(await request.app[CONTROL].ask(lambda world: job_page(world, query)))
+
+
+async def get_job(request: web.Request, query: NoQuery) -> web.Response:
+    return answer(await _ask(request, lambda _, job: job_detail(job)))
+
+
+async def explain_job(request: web.Request, query: NoQuery) -> web.Response:
+    return answer(await _ask(request, why))
+
+
+async def _ask(request: web.Request, view: Callable[[World, Job], object]) -> object:
+    namespace, name = named(request)
+    control = request.app[CONTROL]
+    return await control.ask(lambda world: view(world, find_job(world, namespace, name)))
+
+
+def named(request: web.Request) -> tuple[str, str]:
+    return request.match_info["namespace"], request.match_info["name"]
+
+
+async def read_logs(request: web.Request, query: LogsQuery) -> web.Response:
+    namespace, name = named(request)
+    job = await request.app[CONTROL].ask(lambda world: find_job(world, namespace, name))
+    ranks = job.spec.size if job.attempt is None else len(job.attempt.ranks)
+    if query.rank >= ranks:
+        told = f"{namespace}/{name} has the ranks 0 to {ranks - 1}"
+        raise Rejected("no_such_rank", told, field="rank")
+    lines: list[str] = []
+    if job.attempt is not None:
+        lines = await _lines(request.app[CLUSTER], job, query)
+    number = 0 if job.attempt is None else job.attempt.number
+    return answer(
+        LogLines(namespace=namespace, name=name, attempt=number, rank=query.rank, lines=lines)
+    )
+
+
+async def _lines(cluster: Cluster, job: Job, query: LogsQuery) -> list[str]:
+    try:
+        async with asyncio.timeout(LOGS_S_MAX):
+            return await cluster.logs(job, query.rank, query.tail)
+    except TimeoutError:
+        raise Rejected("cluster_timeout", f"no lines came within {LOGS_S_MAX:g} s") from None
+
+
+_JOB = "/v1/jobs/{namespace}/{name}"
+
+ROUTES: tuple[Route, ...] = (
+    route(
+        "POST", "/v1/jobs", submit_job,
+        "Submit a job, or with `plan` learn what would become of it",
+        query=SubmitQuery, body=Manifest, answers={201: JobDetail, 200: (JobDetail, Plan)},
+        problems=("invalid_manifest", "unknown_kind", "invalid_job", "unknown_queue",
+                  "can_never_fit", "name_taken", "idempotency_key_reused", *BODY_PROBLEMS),
+        headers=(HEADER,),
+    ),
+    route(
+        "GET", "/v1/jobs", list_jobs, "List jobs, page by page",
+        query=JobsQuery, answers={200: JobPage}, problems=("invalid_parameter", "bad_cursor"),
+    ),
+    route(
+        "GET", _JOB, get_job, "A job with its spec, its latest attempt and its restarts",
+        query=NoQuery, answers={200: JobDetail}, problems=("no_such_job",),
+    ),
+    route(
+        "GET", f"{_JOB}/why", explain_job, "Why a job waits, restarts, or ended as it did",
+        query=NoQuery, answers={200: Why}, problems=("no_such_job",),
+    ),
+    route(
+        "GET", f"{_JOB}/logs", read_logs, "The last lines that a rank wrote",
+        query=LogsQuery, answers={200: LogLines},
+        problems=("no_such_job", "no_such_rank", "invalid_parameter", "cluster_timeout"),
+    ),
+)  # fmt: skip

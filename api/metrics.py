@@ -1,0 +1,164 @@
+"""What Prometheus is told. Counters are fed by what was recorded, so each thing counts once.
+
+After a restart they begin at 0, as Prometheus expects; what the log says about the past is not
+counted again.
+"""
+
+from collections import Counter as Tally
+from collections.abc import Sequence
+
+from aiohttp import web
+from msgspec import Struct
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from controlplane import events as e
+from controlplane.codec import EVENT_TYPES
+from controlplane.job import Phase
+from controlplane.model import Cause
+from controlplane.queries import nodes
+from controlplane.world import World
+
+_HTTP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_WAIT_SECONDS = (1, 5, 15, 60, 300, 900, 3_600, 4 * 3_600, 12 * 3_600, 86_400, 7 * 86_400)
+_STEP_EVENTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+_FINISHED: dict[type[e.Event], Phase] = {
+    e.JobSucceeded: Phase.SUCCEEDED,
+    e.JobFailed: Phase.FAILED,
+    e.JobCancelled: Phase.CANCELLED,
+}
+
+
+class Numbers(Struct, frozen=True, kw_only=True):
+    """What the gauges show of a world."""
+
+    position: int
+    jobs: dict[str, int]
+    gpus: dict[str, int]
+    nodes: dict[str, int]
+    # Queue -> jobs waiting and GPUs held.
+    queues: dict[str, tuple[int, int]]
+
+
+def numbers_of(world: World) -> Numbers:
+    present = list(nodes(world))
+    total, free = sum(node.info.gpus for node in present), world.free.total
+    used = sum(world.used.values())
+    states = Tally(
+        "cordoned" if node.ready and node.cordoned else "ready" if node.ready else "lost"
+        for node in present
+    )
+    return Numbers(
+        position=world.position,
+        jobs={phase.value: len(ids) for phase, ids in world.by_phase.items()},
+        gpus={"free": free, "used": used, "unavailable": max(0, total - free - used)},
+        nodes={state: states[state] for state in ("ready", "cordoned", "lost")},
+        queues={
+            name: (len(world.waiting.get(name, ())), world.used.get(name, 0))
+            for name in world.queues
+        },
+    )
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        gauge, counter, histogram = self._gauge, self._counter, self._histogram
+        self._jobs = gauge("muster_jobs", "Jobs by phase.", "phase")
+        self._gpus = gauge("muster_gpus", "GPUs by state.", "state")
+        self._nodes = gauge("muster_nodes", "Nodes by state.", "state")
+        self._waiting = gauge("muster_queue_jobs_waiting", "Jobs that wait.", "queue")
+        self._held = gauge("muster_queue_gpus_used", "GPUs that a queue's jobs hold.", "queue")
+        self._position = gauge("muster_log_position", "The position of the last event.")
+        self._leads = gauge("muster_engine_leads", "1 while an engine leads here.")
+        self._watchers = gauge("muster_stream_watchers", "Open event streams.")
+        self._commands = gauge("muster_commands_in_flight", "Commands that wait for the log.")
+        self._dropped = counter("muster_stream_dropped_total", "Streams cut that nobody read.")
+        self._events = counter("muster_events_total", "Events recorded, by type.", "type")
+        self._restarts = counter("muster_job_restarts_total", "Restarts by cause.", "cause")
+        self._finished = counter("muster_jobs_finished_total", "Jobs that ended.", "phase")
+        self._queue_wait = histogram(
+            "muster_job_queue_wait_seconds", "From queued to placed.", _WAIT_SECONDS
+        )
+        self._step = histogram(
+            "muster_engine_step_events", "Events that shared one append.", _STEP_EVENTS
+        )
+        self._http = histogram(
+            "muster_http_request_duration_seconds",
+            "How long requests took, or streams lasted.",
+            _HTTP_SECONDS,
+            "method",
+            "route",
+            "status",
+        )
+        self._dropped_before = 0
+        # A child is looked up often and made once; those that are known show up as 0 at once.
+        self._event_children = {name: self._events.labels(name) for name in EVENT_TYPES}
+        self._http_children: dict[tuple[str, str, int], Histogram] = {}
+        for cause in Cause:
+            self._restarts.labels(cause.value)
+        for phase in _FINISHED.values():
+            self._finished.labels(phase.value)
+
+    def _gauge(self, name: str, told: str, *labels: str) -> Gauge:
+        return Gauge(name, told, labels, registry=self.registry)
+
+    def _counter(self, name: str, told: str, *labels: str) -> Counter:
+        return Counter(name, told, labels, registry=self.registry)
+
+    def _histogram(self, name: str, told: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(name, told, labels, buckets=buckets, registry=self.registry)
+
+    def record(self, batch: Sequence[e.Recorded], world: World) -> None:
+        """Counts what was recorded; listens to the engine."""
+        self._step.observe(len(batch))
+        for kind, count in Tally([type(recorded.event) for recorded in batch]).items():
+            self._event_children[kind.__name__].inc(count)
+            if kind in _FINISHED:
+                self._finished.labels(_FINISHED[kind].value).inc(count)
+        for recorded in batch:
+            event = recorded.event
+            if isinstance(event, e.GangPlaced):
+                job = world.jobs.get(event.job)
+                if job is not None:
+                    self._queue_wait.observe(max(0.0, recorded.at - job.queued_at))
+            elif isinstance(event, e.JobRestarting | e.RankRestarting):
+                self._restarts.labels(event.restart.cause.value).inc()
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        key = (method if method in _METHODS else "other", route, status)
+        child = self._http_children.get(key)
+        if child is None:
+            child = self._http_children[key] = self._http.labels(*key)
+        child.observe(seconds)
+
+    def show(self, numbers: Numbers | None) -> None:
+        """Sets the gauges; without an engine there are no numbers, and none are shown."""
+        self._leads.set(numbers is not None)
+        for gauge in (self._jobs, self._gpus, self._nodes, self._waiting, self._held):
+            gauge.clear()
+        if numbers is None:
+            return
+        self._position.set(numbers.position)
+        for gauge, values in (
+            (self._jobs, numbers.jobs),
+            (self._gpus, numbers.gpus),
+            (self._nodes, numbers.nodes),
+        ):
+            for label, value in values.items():
+                gauge.labels(label).set(value)
+        for queue, (waiting, held) in numbers.queues.items():
+            self._waiting.labels(queue).set(waiting)
+            self._held.labels(queue).set(held)
+
+    def show_server(self, *, watchers: int, dropped: int, commands: int) -> None:
+        self._watchers.set(watchers)
+        self._dropped.inc(dropped - self._dropped_before)
+        self._dropped_before = dropped
+        self._commands.set(commands)
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+METRICS = web.AppKey("metrics", Metrics)

@@ -1,0 +1,140 @@
+"""The world as it was: GET /v1/state.
+
+It is folded anew from the log for every question, and for few at once.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from datetime import datetime
+from typing import Annotated, Any, TypeVar, cast
+
+from aiohttp import web
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from api.control import CONTROL
+from api.events import POSITION_MAX
+from api.routes import Route, answer_bytes, encode, route
+from controlplane.codec import Row
+from controlplane.errors import Rejected
+from controlplane.ports import EventLog, Snapshot
+from controlplane.queries import (
+    JobView,
+    NodeView,
+    QueueView,
+    job_view,
+    node_view,
+    nodes,
+    queue_view,
+)
+from controlplane.replay import rebuild, state_hash
+from controlplane.world import World
+
+AT_ONCE_MAX = 2
+WAITING_MAX = 8
+SECONDS_MAX = 1e11
+
+T = TypeVar("T")
+
+
+class StateQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    position: (
+        Annotated[int, Meta(ge=0, le=POSITION_MAX, description="After this event.")] | UnsetType
+    ) = UNSET
+    at: (
+        Annotated[float, Meta(ge=0, le=SECONDS_MAX, description="UTC seconds, or ISO 8601.")]
+        | Annotated[datetime, Meta(tz=True)]
+        | UnsetType
+    ) = UNSET
+
+
+class State(Struct, frozen=True, kw_only=True):
+    """All that was at a position. Equal states have equal hashes."""
+
+    position: int
+    at: float
+    state_hash: str
+    jobs: list[JobView]
+    nodes: list[NodeView]
+    queues: list[QueueView]
+
+
+class Past:
+    """Answers about the past, few at a time, and each in a thread: it costs seconds of work."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._turns = asyncio.Semaphore(AT_ONCE_MAX)
+        self._waiting = 0
+
+    async def state(self, *, position: int | None, at: float | None) -> bytes:
+        """The state as JSON."""
+        if self._waiting >= WAITING_MAX:
+            raise Rejected("busy", "many ask about the past; it takes a while")
+        log = _FromAnotherLoop(self._log, asyncio.get_running_loop())
+        self._waiting += 1
+        try:
+            async with self._turns:
+                return await asyncio.to_thread(
+                    lambda: asyncio.run(_state(log, position=position, at=at))
+                )
+        finally:
+            self._waiting -= 1
+
+
+class _FromAnotherLoop:
+    """A log that belongs to the server's loop, to be read from a thread with a loop of its own."""
+
+    def __init__(self, log: EventLog, loop: asyncio.AbstractEventLoop) -> None:
+        self._log = log
+        self._loop = loop
+
+    async def read(self, after: int, limit: int) -> Sequence[Row]:
+        return await self._there(self._log.read(after, limit))
+
+    async def latest_snapshot(self, at_most: int | None = None) -> Snapshot | None:
+        return await self._there(self._log.latest_snapshot(at_most))
+
+    async def _there(self, work: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+
+async def _state(log: _FromAnotherLoop, *, position: int | None, at: float | None) -> bytes:
+    # Of a log, `rebuild` needs no more than these two methods.
+    rebuilt = await rebuild(cast("EventLog", log), position=position, at=at)
+    return _written(rebuilt.world)
+
+
+def _written(world: World) -> bytes:
+    queues = (queue_view(world, name) for name in sorted(world.queues))
+    return encode(
+        State(
+            position=world.position,
+            at=world.at,
+            state_hash=state_hash(world),
+            jobs=[job_view(job) for job in world.jobs.values()],
+            nodes=[node_view(world, node) for node in nodes(world)],
+            queues=[queue for queue in queues if queue is not None],
+        )
+    )
+
+
+async def get_state(request: web.Request, query: StateQuery) -> web.Response:
+    """Without a position or time it is the state now; with both, whichever comes first."""
+    position = None if query.position is UNSET else query.position
+    at = query.at.timestamp() if isinstance(query.at, datetime) else query.at
+    head = (await request.app[CONTROL].log.head()).position
+    if position is not None and position > head:
+        raise Rejected("no_such_position", f"the log ends at {head}", field="position")
+    state = await request.app[PAST].state(position=position, at=None if at is UNSET else at)
+    return answer_bytes(state)
+
+
+PAST = web.AppKey("past", Past)
+
+ROUTES: tuple[Route, ...] = (
+    route(
+        "GET", "/v1/state", get_state, "The world after an event, or at an instant",
+        query=StateQuery, answers={200: State},
+        problems=("invalid_parameter", "no_such_position", "busy"),
+    ),
+)  # fmt: skip

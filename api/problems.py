@@ -1,0 +1,177 @@
+"""The one table: what a refusal's code means in HTTP, and the problem documents (RFC 9457).
+
+Every answer that is not a success goes through here. A code never changes its meaning; clients may
+branch on it. The detail is for people.
+"""
+
+import logging
+import uuid
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from controlplane.errors import LogConflict, LogCorrupt, LogUnavailable, Rejected
+
+_log = logging.getLogger("muster.api")
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = 1
+# What went wrong may be a megabyte long; nobody reads that.
+DETAIL_LENGTH_MAX = 1_000
+
+
+class Kind(NamedTuple):
+    status: int
+    title: str
+
+
+KINDS: dict[str, Kind] = {
+    # What was asked for is not there.
+    "no_such_route": Kind(404, "There is nothing at this address"),
+    "no_such_job": Kind(404, "There is no such job"),
+    "no_such_rank": Kind(404, "The job has no such rank"),
+    "no_such_node": Kind(404, "There is no such node"),
+    "no_such_queue": Kind(404, "There is no such queue"),
+    "no_such_position": Kind(404, "The log has no such position"),
+    # The request cannot be read.
+    "bad_request": Kind(400, "The request is not valid HTTP"),
+    "invalid_parameter": Kind(400, "A query parameter or header is not valid"),
+    "bad_cursor": Kind(400, "The cursor is not one that was given out"),
+    "invalid_utf8": Kind(400, "The body is not UTF-8 text"),
+    "invalid_json": Kind(400, "The body is not valid JSON"),
+    "invalid_yaml": Kind(400, "The body is not valid YAML"),
+    "duplicate_key": Kind(400, "A key is given twice"),
+    "not_finite": Kind(400, "A number is not finite or too large"),
+    "too_deep": Kind(400, "The document is nested too deeply"),
+    "too_complex": Kind(400, "The document has too many parts"),
+    "yaml_alias": Kind(400, "YAML anchors, aliases and merge keys are not taken"),
+    "yaml_tag": Kind(400, "YAML tags are not taken"),
+    "several_documents": Kind(400, "One request takes one document"),
+    "method_not_allowed": Kind(405, "This address does not take this method"),
+    "body_too_slow": Kind(408, "The body did not arrive in time"),
+    "body_too_large": Kind(413, "The body is too large"),
+    "unsupported_media_type": Kind(415, "The body's content type is not taken"),
+    "invalid_body": Kind(422, "The body does not have the form that is needed here"),
+    # Who asks, and from where.
+    "token_needed": Kind(401, "A valid bearer token is needed"),
+    "host_not_allowed": Kind(403, "The Host header names no address of this server"),
+    "cross_origin": Kind(403, "A page of another site may not do this"),
+    # The job cannot be what the manifest says.
+    "invalid_manifest": Kind(422, "The manifest is not valid"),
+    "unknown_kind": Kind(422, "This kind of manifest is not known"),
+    "invalid_job": Kind(422, "The job is not valid"),
+    "unknown_queue": Kind(422, "There is no such queue to wait in"),
+    "unknown_role": Kind(422, "The job has no such role"),
+    "can_never_fit": Kind(422, "The gang can never fit on this cluster"),
+    "invalid_queue": Kind(422, "The queue is not valid"),
+    # It cannot be done as things are.
+    "name_taken": Kind(409, "The name is taken"),
+    "id_taken": Kind(409, "The id is taken"),
+    "already_finished": Kind(409, "The job is already finished"),
+    "not_suspended": Kind(409, "The job is not suspended"),
+    "idempotency_key_reused": Kind(409, "The idempotency key was used for another request"),
+    # The server's side.
+    "internal_error": Kind(500, "Something went wrong in the server"),
+    "log_corrupt": Kind(500, "The event log is damaged"),
+    "unavailable": Kind(503, "The control plane cannot answer now"),
+    "busy": Kind(503, "The server has too much to do"),
+    "cluster_timeout": Kind(504, "The cluster did not answer in time"),
+}
+
+_HEADERS: dict[int, dict[str, str]] = {
+    401: {"WWW-Authenticate": "Bearer"},
+    503: {"Retry-After": str(RETRY_AFTER_S)},
+}
+# After these, the rest of the body may still be on its way.
+_ENDS_CONNECTION = (408, 413)
+# What aiohttp itself raises.
+_CODES = {
+    400: "bad_request",
+    404: "no_such_route",
+    405: "method_not_allowed",
+    413: "body_too_large",
+    415: "unsupported_media_type",
+    417: "bad_request",
+}
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong, as RFC 9457 has it, with a `code` that programs may rely on.
+
+    `field` is the path of what was wrong in the request. `instance` is the id under which the
+    server's own log tells more.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    field: str | None = None
+    instance: str | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def problem_of(error: Exception) -> Problem:
+    """The problem document for whatever a handler raised."""
+    match error:
+        case Rejected(code=code, message=message, field=field) if code in KINDS:
+            return problem(code, message, field=field)
+        case web.HTTPException():
+            return _of_http(error)
+        case LogUnavailable() | LogConflict():
+            return problem("unavailable", "the event log cannot be read at the moment")
+        case LogCorrupt(position=position):
+            return problem("log_corrupt", f"position {position} is not what was written there")
+        case _:
+            return _unexpected(error)
+
+
+def problem(
+    code: str, detail: str, *, field: str | None = None, instance: str | None = None
+) -> Problem:
+    status, title = KINDS[code]
+    return Problem(
+        type=f"/docs#{code}",
+        title=title,
+        status=status,
+        detail=detail[:DETAIL_LENGTH_MAX],
+        code=code,
+        field=None if field is None else field[:DETAIL_LENGTH_MAX],
+        instance=instance,
+    )
+
+
+def _of_http(error: web.HTTPException) -> Problem:
+    code = _CODES.get(error.status)
+    if code is None:
+        return _unexpected(error)
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(error.allowed_methods))
+        return problem(code, f"{error.method} is not taken here; these are: {allowed}")
+    if error.status == 404:
+        return problem(code, "see /docs for what there is")
+    return problem(code, error.text or error.reason)
+
+
+def _unexpected(error: Exception) -> Problem:
+    """Nothing of it is told to the outside but an id, which the log has too."""
+    instance = uuid.uuid4().urn
+    _log.error("unexpected error %s", instance, exc_info=error)
+    return problem("internal_error", "the server's log tells more", instance=instance)
+
+
+def respond(told: Problem, headers: Mapping[str, str] | None = None) -> web.Response:
+    response = web.Response(
+        body=_encode(told),
+        status=told.status,
+        content_type=MEDIA_TYPE,
+        headers={"Server": "muster", **_HEADERS.get(told.status, {}), **(headers or {})},
+    )
+    if told.status in _ENDS_CONNECTION:
+        response.force_close()
+    return response

@@ -1,0 +1,128 @@
+"""What a route is, and how its query is read and its answer written.
+
+A route says once what it takes and gives; the router and the OpenAPI document are both made from
+it. Query parameters are the fields of a Struct, and one that is not a field is refused, because a
+misspelt filter that is ignored is a wrong answer.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar, get_origin, get_type_hints
+
+import msgspec
+from aiohttp import web
+
+from api.wire import misfit
+from controlplane.errors import Rejected
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+# Which program and release answers is nobody's business but the operator's.
+HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Server": "muster"}
+
+encode = msgspec.json.Encoder().encode
+
+
+class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A route without query parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    query: type[msgspec.Struct]
+    # Status -> what the answer's body is; None stands for an empty one.
+    answers: Mapping[int, Any]
+    body: Any = None
+    # Codes of the problems that are this route's own.
+    problems: tuple[str, ...] = ()
+    # Other forms of the answer, by media type.
+    media_types: tuple[str, ...] = ("application/json",)
+    headers: tuple[str, ...] = ()
+    # Whether it is answered without asking who asks.
+    is_open: bool = False
+    # Whether it is part of the documented API.
+    is_shown: bool = True
+
+
+def route(
+    method: str,
+    path: str,
+    handler: Callable[[web.Request, Q], Awaitable[web.StreamResponse]],
+    summary: str,
+    *,
+    query: type[Q],
+    answers: Mapping[int, Any],
+    body: Any = None,
+    problems: tuple[str, ...] = (),
+    media_types: tuple[str, ...] = ("application/json",),
+    headers: tuple[str, ...] = (),
+    is_open: bool = False,
+    is_shown: bool = True,
+) -> Route:
+    """A route whose handler gets its query parsed."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await handler(request, read_query(request, query))
+
+    return Route(
+        method=method,
+        path=path,
+        handler=handle,
+        summary=summary,
+        query=query,
+        answers=answers,
+        body=body,
+        problems=problems,
+        media_types=media_types,
+        headers=headers,
+        is_open=is_open,
+        is_shown=is_shown,
+    )
+
+
+def read_query(request: web.Request, type: type[Q]) -> Q:
+    """The query parameters as a value of the type; raises Rejected."""
+    if not request.query_string:
+        return type()
+    repeatable = _repeatable(type)
+    given: dict[str, object] = {}
+    for name, value in request.query.items():
+        if name in repeatable:
+            given[name] = request.query.getall(name)
+        elif name in given:
+            raise Rejected("invalid_parameter", f"{name}: it is given twice", field=name)
+        else:
+            given[name] = value
+    try:
+        return msgspec.convert(given, type, strict=False)
+    except msgspec.ValidationError as error:
+        raise misfit("invalid_parameter", error) from None
+
+
+@lru_cache
+def _repeatable(type: type[msgspec.Struct]) -> frozenset[str]:
+    hints = get_type_hints(type)
+    return frozenset(name for name, hint in hints.items() if get_origin(hint) is tuple)
+
+
+def answer(
+    value: object, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    return answer_bytes(encode(value), status=status, headers=headers)
+
+
+def answer_bytes(
+    body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    return web.Response(
+        body=body,
+        status=status,
+        headers=HEADERS if headers is None else {**HEADERS, **headers},
+        content_type="application/json",
+    )
