@@ -1,7 +1,7 @@
 """make_app: every route in one table, and the parts that answer them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -15,10 +15,12 @@ from api.door import REQUESTS_MAX, Door
 from api.jobs import CLUSTER
 from api.metrics import METRICS, Metrics
 from api.past import PAST, Past
-from api.routes import Route
+from api.routes import TIME_HEADER, Route
 from api.stream import FEED, Feed, FeedLimits
 from api.wire import BODIES, BODY_BYTES_MAX, BODY_S_MAX, Bodies
 from controlplane.ports import Cluster
+
+Signal = Callable[[web.Request, web.StreamResponse], Awaitable[None]]
 
 ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES,
@@ -48,12 +50,14 @@ def make_app(
     access: Access | None = None,
     *,
     limits: Limits | None = None,
+    now: Callable[[], float] | None = None,
     release: str = "0.1.0",
     more: tuple[Route, ...] = (),
 ) -> web.Application:
     """The application. Without `access` it is for a server on a loopback address.
 
-    `cluster` is asked for the lines that ranks wrote; `more` are routes of other rooms.
+    `cluster` is asked for the lines that ranks wrote; `now` is the engine's clock, which every
+    answer shows; `more` are routes of other rooms.
     """
     limits = limits or Limits()
     routes = (*ROUTES, *more)
@@ -73,9 +77,20 @@ def make_app(
         app.router.add_route(each.method, each.path, each.handler)
         if each.method == "GET":
             app.router.add_route("HEAD", each.path, each.handler)
+    if now is not None:
+        app.on_response_prepare.append(_stamp(now))
     app.cleanup_ctx.append(_run_feed)
     app.on_shutdown.append(_close_feed)
     return app
+
+
+def _stamp(now: Callable[[], float]) -> Signal:
+    """Every answer carries the clock's time: a client cannot know it where time runs fast."""
+
+    async def stamp(request: web.Request, response: web.StreamResponse) -> None:
+        response.headers[TIME_HEADER] = f"{now():.3f}"
+
+    return stamp
 
 
 async def _run_feed(app: web.Application) -> AsyncIterator[None]:

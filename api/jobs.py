@@ -11,7 +11,6 @@ from api.access import ACTOR
 from api.control import CONTROL, Control
 from api.idempotency import HEADER, command_id, events_of, first_answer, new_job_id
 from api.job_list import JobPage, JobsQuery, job_page
-from api.plan import Plan, plan
 from api.routes import NoQuery, Route, answer, answer_bytes, encode, route
 from api.wire import BODIES, BODY_PROBLEMS, check_writable
 from controlplane import commands as c
@@ -19,6 +18,7 @@ from controlplane.decider import find_job
 from controlplane.errors import Rejected
 from controlplane.job import Job
 from controlplane.kinds.registry import read_manifest
+from controlplane.plan import Plan, plan
 from controlplane.ports import Cluster
 from controlplane.queries import JobDetail, Why, job_detail, why
 from controlplane.state import Receipt

@@ -5,19 +5,17 @@ it, so the document cannot say something else than the server does.
 """
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import msgspec
 
 from api.idempotency import HEADER, KEY_LENGTH_MAX
 from api.jobs import Manifest
 from api.problems import KINDS, MEDIA_TYPE, Problem
-from api.routes import Route
+from api.routes import TIME_HEADER, Route
 from api.wire import MEDIA_TYPES
-from controlplane.kinds.registry import READERS
+from controlplane.kinds.registry import KINDS as JOB_KINDS
 
 Schema = dict[str, Any]
 
@@ -107,20 +105,8 @@ def _parts(type: Any) -> list[Any]:
     if type is None:
         return []
     if type is Manifest:
-        return manifest_types()
+        return [kind.manifest for kind in JOB_KINDS]
     return list(type) if isinstance(type, tuple) else [type]
-
-
-@lru_cache
-def manifest_types() -> list[Any]:
-    """The Structs that the readers of manifests parse with: those with the right `kind`."""
-    found: dict[Any, None] = {}
-    for (_, kind), reader in READERS.items():
-        for each in vars(sys.modules[reader.__module__]).values():
-            is_struct = isinstance(each, type) and issubclass(each, msgspec.Struct)
-            if is_struct and kind in get_args(get_type_hints(each).get("kind")):
-                found[each] = None
-    return list(found)
 
 
 def _operation(route: Route, schemas: _Schemas) -> Schema:
@@ -164,17 +150,23 @@ def _path_parameter(name: str) -> Schema:
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
+_TIME = {
+    "description": "UTC seconds on the server's clock.",
+    "schema": {"type": "string"},
+}
+
+
 def _answers(route: Route, schemas: _Schemas) -> Schema:
     answers: Schema = {}
     for status, given in route.answers.items():
-        answer: Schema = {"description": _describe(given)}
+        answer: Schema = {"description": _describe(given), "headers": {TIME_HEADER: _TIME}}
         if given is not None:
             answer["content"] = {
                 media: {"schema": schemas.of(given) if media.endswith("json") else {}}
                 for media in route.media_types
             }
         if status == 201:
-            answer["headers"] = {"Location": {"schema": {"type": "string"}}}
+            answer["headers"]["Location"] = {"schema": {"type": "string"}}
         answers[str(status)] = answer
     return answers
 

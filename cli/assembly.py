@@ -18,7 +18,6 @@ from api.access import Access, Token, token_hash
 from api.app import make_app
 from api.control import Control
 from api.server import Runner
-from cli.client import TIME_HEADER
 from cli.complaints import Complaint
 from cli.guard import sole_writer
 from cli.settings import DEFAULT_HOST, reason
@@ -91,8 +90,8 @@ async def _join(wanted: Wanted, log: EventLog) -> Parts:
     cluster = SimulatedCluster(env, wanted.model, origin=origin, sync=pacer.sync)
     control = Control(log)
     tokens = [Token(OPERATOR, token_hash(secret)) for secret in wanted.tokens]
-    app = make_app(control, cluster, Access(tokens, bound_to=wanted.host))
-    _show_time(app, clock)
+    access = Access(tokens, bound_to=wanted.host)
+    app = make_app(control, cluster, access, now=clock.now)
     options = EngineOptions(release=version("muster"))
     return Parts(
         log=log,
@@ -107,15 +106,6 @@ async def _join(wanted: Wanted, log: EventLog) -> Parts:
 async def _time_at(log: EventLog, position: int) -> float | None:
     rows = await log.read(position - 1, 1) if position else ()
     return rows[0][1] if rows else None
-
-
-def _show_time(app: web.Application, clock: AsyncioClock) -> None:
-    """Every answer carries the clock's time: a client cannot know it where time runs fast."""
-
-    async def stamp(request: web.Request, response: web.StreamResponse) -> None:
-        response.headers[TIME_HEADER] = f"{clock.now():.3f}"
-
-    app.on_response_prepare.append(stamp)
 
 
 @asynccontextmanager

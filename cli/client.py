@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 import msgspec
 
+from api.routes import TIME_HEADER
 from cli.complaints import Complaint, exit_code_of
 from cli.settings import read_settings, reason, token_for
 
@@ -26,8 +27,6 @@ RETRY_AFTER_S = 0.2
 PAGE = 500
 # A line of the event stream may hold a whole manifest.
 LINE_BYTES_MAX = 4 * 2**20
-# Every answer of `muster up` carries the time that its clock shows.
-TIME_HEADER = "Muster-Time"
 
 HINTS = {
     "no_such_route": "Is this the address of a Muster server? See MUSTER_URL and --url.",

@@ -5,7 +5,6 @@ from typing import Any, TypeVar
 
 import click
 
-from api.plan import Plan
 from cli.client import Client, Refused, connect, run
 from cli.complaints import WRONG_USAGE, Complaint
 from cli.documents import Document
@@ -13,6 +12,7 @@ from cli.ending import exit_with, wait_for_all
 from cli.job_tables import indices
 from cli.options import JobName, output_option, url_option
 from cli.tables import Column, Table, write, write_json, write_yaml
+from controlplane.plan import Plan
 from controlplane.queries import JobDetail, JobView
 
 F = TypeVar("F", bound=Callable[..., Any])

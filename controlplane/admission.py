@@ -17,18 +17,22 @@ from controlplane.world import World
 RANKS_MAX = 10_000
 GPUS_PER_RANK_MAX = 1_024
 NAME_LENGTH_MAX = 63
-PRIORITY_MAX = 1_000_000_000
-EXIT_CODE_MAX = 255
-SECONDS_MAX = 10 * 365 * 86_400.0
-# Every length of time that a job may carry.
-SECONDS: tuple[tuple[str, Callable[[JobSpec], float | None]], ...] = (
-    ("spec.active_deadline_s", attrgetter("active_deadline_s")),
-    ("spec.ttl_s", attrgetter("ttl_s")),
-    ("spec.start_timeout_s", attrgetter("start_timeout_s")),
-    ("spec.restart.backoff_s_first", attrgetter("restart.backoff_s_first")),
-    ("spec.restart.backoff_s_max", attrgetter("restart.backoff_s_max")),
-    ("spec.restart.healthy_after_s", attrgetter("restart.healthy_after_s")),
-    ("spec.workload.duration_s", attrgetter("workload.duration_s")),
+TEN_YEARS_S = 10 * 365 * 86_400
+BILLION = 1_000_000_000
+
+# Every number that a job may carry beside its roles: where it is, its least and its most.
+RANGES: tuple[tuple[str, Callable[[JobSpec], float | None], int, int], ...] = (
+    ("spec.priority", attrgetter("priority"), -BILLION, BILLION),
+    ("spec.active_deadline_s", attrgetter("active_deadline_s"), 0, TEN_YEARS_S),
+    ("spec.ttl_s", attrgetter("ttl_s"), 0, TEN_YEARS_S),
+    ("spec.start_timeout_s", attrgetter("start_timeout_s"), 0, TEN_YEARS_S),
+    ("spec.restart.limit", attrgetter("restart.limit"), 0, BILLION),
+    ("spec.restart.backoff_s_first", attrgetter("restart.backoff_s_first"), 0, TEN_YEARS_S),
+    ("spec.restart.backoff_s_max", attrgetter("restart.backoff_s_max"), 0, TEN_YEARS_S),
+    ("spec.restart.healthy_after_s", attrgetter("restart.healthy_after_s"), 0, TEN_YEARS_S),
+    ("spec.workload.duration_s", attrgetter("workload.duration_s"), 0, TEN_YEARS_S),
+    ("spec.workload.exit_code", attrgetter("workload.exit_code"), 0, 255),
+    ("spec.workload.failing_attempts", attrgetter("workload.failing_attempts"), 0, BILLION),
 )
 
 
@@ -68,18 +72,12 @@ def problems(namespace: str, name: str, spec: JobSpec) -> Iterator[tuple[str, st
         yield "spec.roles", f"{size} ranks are more than the {RANKS_MAX} that a gang may have"
     if not spec.ranks_of(spec.done_when.role):
         yield "spec.done_when.role", f"{spec.done_when.role!r} is no role with replicas"
-    if spec.restart.limit is not None and spec.restart.limit < 0:
-        yield "spec.restart.limit", f"{spec.restart.limit} is negative"
-    if abs(spec.priority) > PRIORITY_MAX:
-        yield "spec.priority", f"{spec.priority} is not within {PRIORITY_MAX} of 0"
     if not 0 <= spec.workload.exit_rank < max(size, 1):
         yield "spec.workload.exit_rank", f"{spec.workload.exit_rank} is no rank of this gang"
-    if not 0 <= spec.workload.exit_code <= EXIT_CODE_MAX:
-        yield "spec.workload.exit_code", f"{spec.workload.exit_code} is not between 0 and 255"
-    for field, seconds_of in SECONDS:
-        value = seconds_of(spec)
-        if value is not None and not 0 <= value <= SECONDS_MAX:
-            yield field, f"{value} is not between 0 and {SECONDS_MAX:.0f} seconds"
+    for field, number_of, least, most in RANGES:
+        number = number_of(spec)
+        if number is not None and not least <= number <= most:
+            yield field, f"{number} is not between {least} and {most}"
 
 
 # Namespaces and the names of roles are few, and are asked about for every job.

@@ -19,6 +19,7 @@ from controlplane.settling import Draft, settle, stop_attempt
 from controlplane.state import Node
 from controlplane.world import World
 
+QUEUE_GPUS_MAX = 1_000_000_000
 JobRequest = c.CancelJob | c.SuspendJob | c.ResumeJob | c.DeleteJob | c.ScaleJob
 
 
@@ -82,8 +83,9 @@ def _define_queue(world: World, command: c.DefineQueue) -> list[e.Event]:
     queue = command.queue
     if not is_label(queue.name):
         raise Rejected("invalid_queue", f"{queue.name!r} is not a name a queue may have")
-    if queue.gpus_max is not None and queue.gpus_max < 0:
-        raise Rejected("invalid_queue", f"gpus_max: {queue.gpus_max} is negative")
+    if queue.gpus_max is not None and not 0 <= queue.gpus_max <= QUEUE_GPUS_MAX:
+        allowed = f"between 0 and {QUEUE_GPUS_MAX}"
+        raise Rejected("invalid_queue", f"gpus_max: {queue.gpus_max} is not {allowed}")
     return [] if world.queues.get(queue.name) == queue else [e.QueueDefined(queue)]
 
 

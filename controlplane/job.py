@@ -76,7 +76,8 @@ class Job(Value, frozen=True, kw_only=True):
     spec: JobSpec
     phase: Phase
     submitted_at: float
-    # The position of the event that put the job in the queue tells who came first.
+    # The positions at which it was submitted and last put in the queue tell who came first.
+    submitted_as: int
     queued_as: int
     queued_at: float
     attempt: Attempt | None = None
@@ -114,6 +115,7 @@ def begin(recorded: e.Recorded, event: e.JobSubmitted) -> Job:
         spec=event.spec,
         phase=Phase.QUEUED,
         submitted_at=recorded.at,
+        submitted_as=recorded.position,
         queued_as=recorded.position,
         queued_at=recorded.at,
     )

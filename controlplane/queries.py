@@ -4,7 +4,7 @@ The views here are what the HTTP API returns, field by field: times are UTC seco
 does not apply is null.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -219,7 +219,7 @@ def node_view(world: World, node: Node) -> NodeView:
         ready=node.ready,
         cordoned=node.cordoned,
         message=node.message,
-        jobs=[f"{world.jobs[job].namespace}/{world.jobs[job].name}" for job in held],
+        jobs=[full_name(world.jobs[job]) for job in held],
     )
 
 
@@ -301,8 +301,8 @@ def _why_queued(world: World, job: Job) -> Why:
     queue = job.spec.queue
     line = world.waiting[queue]
     place = line.index(place_in_line(job)) + 1
-    ahead = [world.jobs[job_id] for _, _, job_id in line[: min(place - 1, AHEAD_MAX)]]
-    reasons = [*_ahead_reasons(place, ahead), *_room_reasons(world, job)]
+    ahead = [world.jobs[job_id] for _, _, job_id in line[: place - 1]]
+    reasons = reasons_to_wait(world, job, ahead)
     first = reasons[0].message if reasons else "it can start at the next scheduling pass"
     return Why(
         namespace=job.namespace,
@@ -311,19 +311,24 @@ def _why_queued(world: World, job: Job) -> Why:
         summary=f"number {place} in queue {queue}: {first}",
         reasons=reasons,
         place_in_queue=place,
-        ahead=[f"{other.namespace}/{other.name}" for other in ahead],
+        ahead=[full_name(other) for other in ahead[:AHEAD_MAX]],
     )
 
 
-def _ahead_reasons(place: int, ahead: list[Job]) -> list[Reason]:
-    if place == 1:
-        return []
-    head = ahead[0]
+def full_name(job: Job) -> str:
+    return f"{job.namespace}/{job.name}"
+
+
+def reasons_to_wait(world: World, job: Job, ahead: Sequence[Job]) -> list[Reason]:
+    """Why a job that stands behind these in its line does not start, the nearest reason first."""
+    reasons = list(_room_reasons(world, job))
+    if not ahead:
+        return reasons
     message = (
-        f"{place - 1} ahead of it in its queue; the first, {head.namespace}/{head.name}, "
-        f"needs {head.spec.gpus} GPUs"
+        f"{len(ahead)} ahead of it in its queue; the first, {full_name(ahead[0])}, "
+        f"needs {ahead[0].spec.gpus} GPUs"
     )
-    return [Reason(code="ahead_in_queue", message=message, needed=head.spec.gpus)]
+    return [Reason(code="ahead_in_queue", message=message, needed=ahead[0].spec.gpus), *reasons]
 
 
 def _room_reasons(world: World, job: Job) -> Iterator[Reason]:

@@ -29,6 +29,8 @@ def test_names_that_kubernetes_would_refuse_are_refused(name):
         ({"active_deadline_s": float("inf")}, "spec.active_deadline_s"),
         ({"start_timeout_s": float("nan")}, "spec.start_timeout_s"),
         ({"restart": RestartPolicy(limit=-1)}, "spec.restart.limit"),
+        ({"restart": RestartPolicy(limit=2**70)}, "spec.restart.limit"),
+        ({"workload": Workload(failing_attempts=2**70)}, "spec.workload.failing_attempts"),
         ({"restart": RestartPolicy(backoff_s_first=-1)}, "spec.restart.backoff_s_first"),
         ({"priority": 10**10}, "spec.priority"),
         ({"workload": Workload(exit_rank=5)}, "spec.workload.exit_rank"),
@@ -129,7 +131,7 @@ def test_a_scale_that_makes_no_sense_is_refused(role, replicas, code):
 
 
 def test_queues_are_checked_too():
-    for queue in (Queue("Not A Name"), Queue("q", gpus_max=-1)):
+    for queue in (Queue("Not A Name"), Queue("q", gpus_max=-1), Queue("q", gpus_max=2**70)):
         assert Given().refuses(c.DefineQueue(queue=queue)).code == "invalid_queue"
 
 

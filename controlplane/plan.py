@@ -11,8 +11,8 @@ from controlplane.commands import SubmitJob
 from controlplane.events import JobSubmitted, Recorded
 from controlplane.job import Job, begin
 from controlplane.model import JobSpec, Placement
-from controlplane.queries import AHEAD_MAX, Reason
-from controlplane.scheduling.cycle import Blocked, schedule
+from controlplane.queries import AHEAD_MAX, Reason, full_name, reasons_to_wait
+from controlplane.scheduling.cycle import schedule
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.world import Waiting, World, place_in_line
 
@@ -58,16 +58,15 @@ def plan(world: World, command: SubmitJob) -> Plan:
     for placed in cycle.placed:
         if placed.job == job.id:
             return _told(job, "it would start now", ranks=_ranks(job.spec, placed.placement))
-    line = [job_id for _, _, job_id in snapshot.line(job.spec.queue)]
-    place = line.index(job.id) + 1
-    blocked = next((x for x in cycle.blocked if x.job == job.id), None)
-    reason = _ahead(snapshot.job(line[0]), place) if blocked is None else _blocked(job, blocked)
+    line = [snapshot.job(job_id) for _, _, job_id in snapshot.line(job.spec.queue)]
+    place = line.index(job) + 1
+    reasons = reasons_to_wait(world, job, line[: place - 1])
     return _told(
         job,
-        f"it would wait as number {place} in queue {job.spec.queue}: {reason.message}",
-        reasons=[reason],
+        f"it would wait as number {place} in queue {job.spec.queue}: {reasons[0].message}",
+        reasons=reasons,
         place=place,
-        ahead=[_named(snapshot.job(other)) for other in line[: min(place - 1, AHEAD_MAX)]],
+        ahead=[full_name(other) for other in line[: min(place - 1, AHEAD_MAX)]],
     )
 
 
@@ -85,33 +84,6 @@ class _OneMore(Snapshot):
 
     def job(self, job_id: str) -> Job:
         return self._job if job_id == self._job.id else super().job(job_id)
-
-
-def _ahead(head: Job, place: int) -> Reason:
-    message = (
-        f"{place - 1} ahead of it in its queue; the first, {_named(head)}, "
-        f"needs {head.spec.gpus} GPUs"
-    )
-    return Reason(code="ahead_in_queue", message=message, needed=head.spec.gpus)
-
-
-def _blocked(job: Job, blocked: Blocked) -> Reason:
-    if blocked.code == "queue_ceiling":
-        left = f"queue {job.spec.queue} has {blocked.available} left"
-    elif blocked.available < blocked.needed:
-        left = f"{blocked.available} are free"
-    else:
-        left = f"{blocked.available} are free, but not so that every rank finds its own on one node"
-    return Reason(
-        code=blocked.code,
-        message=f"it needs {blocked.needed} GPUs; {left}",
-        needed=blocked.needed,
-        available=blocked.available,
-    )
-
-
-def _named(job: Job) -> str:
-    return f"{job.namespace}/{job.name}"
 
 
 def _ranks(spec: JobSpec, placement: Placement) -> list[PlannedRank]:
