@@ -4,7 +4,7 @@ Refusals name the field and say what would be accepted. What a manifest of some 
 is its kind's business; here are the rules for every job, whatever it was submitted as.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from operator import attrgetter
 
@@ -21,19 +21,20 @@ TEN_YEARS_S = 10 * 365 * 86_400
 BILLION = 1_000_000_000
 
 # Every number that a job may carry beside its roles: where it is, its least and its most.
-RANGES: tuple[tuple[str, Callable[[JobSpec], float | None], int, int], ...] = (
-    ("spec.priority", attrgetter("priority"), -BILLION, BILLION),
-    ("spec.active_deadline_s", attrgetter("active_deadline_s"), 0, TEN_YEARS_S),
-    ("spec.ttl_s", attrgetter("ttl_s"), 0, TEN_YEARS_S),
-    ("spec.start_timeout_s", attrgetter("start_timeout_s"), 0, TEN_YEARS_S),
-    ("spec.restart.limit", attrgetter("restart.limit"), 0, BILLION),
-    ("spec.restart.backoff_s_first", attrgetter("restart.backoff_s_first"), 0, TEN_YEARS_S),
-    ("spec.restart.backoff_s_max", attrgetter("restart.backoff_s_max"), 0, TEN_YEARS_S),
-    ("spec.restart.healthy_after_s", attrgetter("restart.healthy_after_s"), 0, TEN_YEARS_S),
-    ("spec.workload.duration_s", attrgetter("workload.duration_s"), 0, TEN_YEARS_S),
-    ("spec.workload.exit_code", attrgetter("workload.exit_code"), 0, 255),
-    ("spec.workload.failing_attempts", attrgetter("workload.failing_attempts"), 0, BILLION),
-)
+RANGES = {
+    "priority": (-BILLION, BILLION),
+    "active_deadline_s": (0, TEN_YEARS_S),
+    "ttl_s": (0, TEN_YEARS_S),
+    "start_timeout_s": (0, TEN_YEARS_S),
+    "restart.limit": (0, BILLION),
+    "restart.backoff_s_first": (0, TEN_YEARS_S),
+    "restart.backoff_s_max": (0, TEN_YEARS_S),
+    "restart.healthy_after_s": (0, TEN_YEARS_S),
+    "workload.duration_s": (0, TEN_YEARS_S),
+    "workload.exit_code": (0, 255),
+    "workload.failing_attempts": (0, BILLION),
+}
+_numbers_of = attrgetter(*RANGES)
 
 
 def admit(world: World, command: SubmitJob) -> None:
@@ -74,10 +75,9 @@ def problems(namespace: str, name: str, spec: JobSpec) -> Iterator[tuple[str, st
         yield "spec.done_when.role", f"{spec.done_when.role!r} is no role with replicas"
     if not 0 <= spec.workload.exit_rank < max(size, 1):
         yield "spec.workload.exit_rank", f"{spec.workload.exit_rank} is no rank of this gang"
-    for field, number_of, least, most in RANGES:
-        number = number_of(spec)
+    for number, (field, (least, most)) in zip(_numbers_of(spec), RANGES.items(), strict=True):
         if number is not None and not least <= number <= most:
-            yield field, f"{number} is not between {least} and {most}"
+            yield f"spec.{field}", f"{number} is not between {least} and {most}"
 
 
 # Namespaces and the names of roles are few, and are asked about for every job.

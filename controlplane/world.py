@@ -64,7 +64,7 @@ class World(State):
     def _index(self, job: Job) -> None:
         self.by_phase[job.phase][job.id] = None
         if job.phase is Phase.QUEUED:
-            insort(self.waiting.setdefault(job.spec.queue, []), place_in_line(job))
+            self._join_line(job)
         self._note_deadline(job)
 
     def _reindex(self, before: Job, after: Job) -> None:
@@ -75,13 +75,21 @@ class World(State):
                 line = self.waiting[before.spec.queue]
                 del line[bisect_left(line, place_in_line(before))]
             if after.phase is Phase.QUEUED:
-                insort(self.waiting.setdefault(after.spec.queue, []), place_in_line(after))
+                self._join_line(after)
         if before.attempt is not after.attempt:
             if after.live_attempt is None:
                 self.live.pop(after.id, None)
             else:
                 self.live[after.id] = None
         self._note_deadline(after)
+
+    def _join_line(self, job: Job) -> None:
+        line, place = self.waiting.setdefault(job.spec.queue, []), place_in_line(job)
+        # Most who come go to the end.
+        if line and place < line[-1]:
+            insort(line, place)
+        else:
+            line.append(place)
 
     def _note_deadline(self, job: Job) -> None:
         due_at = deadline(job)

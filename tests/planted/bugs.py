@@ -87,9 +87,8 @@ BUGS = (
     Bug(
         "world: timers are not restored after a restart",
         "controlplane/world.py",
-        "            insort(self.waiting.setdefault(job.spec.queue, []), place_in_line(job))\n"
-        "        self._note_deadline(job)",
-        "            insort(self.waiting.setdefault(job.spec.queue, []), place_in_line(job))",
+        "            self._join_line(job)\n        self._note_deadline(job)",
+        "            self._join_line(job)",
         WORLDS,
     ),
     Bug(
