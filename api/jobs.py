@@ -147,7 +147,7 @@ _JOB = "/v1/jobs/{namespace}/{name}"
 ROUTES: tuple[Route, ...] = (
     route(
         "POST", "/v1/jobs", submit_job,
-        "Submit a job, or with `plan` learn what would become of it",
+        "Submit a job, or with plan=true learn what would become of it",
         query=SubmitQuery, body=Manifest, answers={201: JobDetail, 200: (JobDetail, Plan)},
         problems=("invalid_manifest", "unknown_kind", "invalid_job", "unknown_queue",
                   "can_never_fit", "name_taken", "idempotency_key_reused", *BODY_PROBLEMS),
