@@ -1,23 +1,32 @@
-"""Commands through the whole engine, until the durable reply, against bare commits of SQLite.
+"""Commands through the whole engine, until the durable reply, against plain commits of SQLite.
 
 The cluster is full, so that every submission is decided, joins the line, and lets the scheduler
-look at the head once more. The baseline commits as many finished rows at once as there are
-submitters, in the thread it is in: perfect batches, no decisions.
+look at the head once more. There are two baselines, both of which are handed finished rows:
+
+- submitters: as many coroutines, each of which waits until its own row is durable; a thread takes
+  all that wait, executemany, one commit. The least that a program with so many submitters does.
+- batches: as many rows at once as there are submitters, from the thread it is in. Nobody waits for
+  an answer here, so it is a limit rather than a program.
 """
 
 import asyncio
 import sqlite3
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import count, islice
 from pathlib import Path
 from random import Random
 from time import perf_counter
 from typing import Any
 
+from msgspec.structs import replace
+
 from adapters.asyncio_clock import AsyncioClock
 from adapters.sqlite_log import SqliteLog
-from bench.append import in_our_loop, plain_sqlite
+from adapters.sqlite_log.opening import SCHEMA
+from bench.append import INSERT, in_our_loop
 from bench.history import submission
 from bench.rounds import result
 from controlplane.commands import ReportCluster, SubmitJob
@@ -26,6 +35,9 @@ from controlplane.engine import Answer, Engine, EngineOptions
 from controlplane.job import Job
 from controlplane.model import NodeInfo
 from controlplane.state import Receipt
+
+# A row as it is stored.
+Finished = tuple[Any, ...]
 
 # Submitters -> commands that they hand in together in a round.
 COMMANDS = {1: 300, 10: 1_500, 100: 6_000}
@@ -47,42 +59,49 @@ class FullCluster:
 
 def run(quick: bool) -> list[dict[str, Any]]:
     rounds = ROUNDS_QUICK if quick else ROUNDS
-    return [in_our_loop(at(submitters, rounds)) for submitters in COMMANDS]
+    return [line for submitters in COMMANDS for line in in_our_loop(at(submitters, rounds))]
 
 
-async def at(submitters: int, rounds: int) -> dict[str, Any]:
+async def at(submitters: int, rounds: int) -> list[dict[str, Any]]:
     commands = COMMANDS[submitters]
-    seconds: dict[str, list[float]] = {"ours": [], "plain": []}
+    seconds: dict[str, list[float]] = {"ours": [], "batches": [], "submitters": []}
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
-        with closing(sqlite3.connect(Path(folder) / "plain.db", isolation_level=None)) as plain:
-            baseline = plain_sqlite(plain)
-            log = await SqliteLog.open(Path(folder) / "ours.db")
+        where = Path(folder)
+        with closing(plain_log(where / "a.db")) as a, closing(plain_log(where / "b.db")) as b:
+            log = await SqliteLog.open(where / "ours.db")
             engine = Engine(AsyncioClock(), log, FullCluster(), EngineOptions(snapshot_every=None))
             running = asyncio.ensure_future(engine.run())
             await fill(engine)
-            dice, number = Random(1), 1_000
+            people = fresh_commands()
             for turn in range(rounds + 1):
-                batch = [submission(number + n, dice) for n in range(commands)]
-                number += commands
                 before = engine.world.position
-                took = await hand_in(engine, batch, submitters)
+                took = await hand_in(engine, islice(people, commands), submitters)
                 rows = await written(log, before)
-                theirs = await commit(baseline, rows, submitters)
+                theirs = commit_in_batches(a, rows, submitters)
+                together = await commit_for_submitters(b, rows, submitters)
                 if turn > 0:
                     seconds["ours"].append(took)
-                    seconds["plain"].append(theirs)
+                    seconds["batches"].append(theirs)
+                    seconds["submitters"].append(together)
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             await log.close()
-    return result(
-        f"engine, SQLite, {submitters} submitters",
-        seconds,
-        "ours",
-        "plain",
-        events=commands,
-        target=0.4,
-        note=f"durable replies/s; baseline: sqlite3 commits of {submitters} finished rows",
-    )
+    notes = {
+        "submitters": f"baseline: {submitters} coroutines, one thread with sqlite3, group commit",
+        "batches": f"baseline: sqlite3 commits of {submitters} rows, nobody waiting",
+    }
+    return [
+        result(
+            f"engine, SQLite, {submitters} submitters",
+            seconds,
+            "ours",
+            baseline,
+            events=commands,
+            target=0.4,
+            note=note,
+        )
+        for baseline, note in notes.items()
+    ]
 
 
 async def fill(engine: Engine) -> None:
@@ -93,12 +112,21 @@ async def fill(engine: Engine) -> None:
         number += 1
 
 
-async def hand_in(engine: Engine, commands: list[SubmitJob], submitters: int) -> float:
+def fresh_commands() -> Iterator[SubmitJob]:
+    """Commands made as they are handed in, as an API does; people submit a few kinds of jobs."""
+    dice = Random(1)
+    kinds = [submission(number, dice) for number in range(50)]
+    for number in count(1_000):
+        yield replace(
+            kinds[number % 50], id=f"c{number:08x}", job=f"j{number:012x}", name=f"train-{number}"
+        )
+
+
+async def hand_in(engine: Engine, commands: Iterator[SubmitJob], submitters: int) -> float:
     """Seconds until all of them are answered; each submitter waits for one answer at a time."""
-    waiting = iter(commands)
 
     async def submitter() -> None:
-        for command in waiting:
+        for command in commands:
             assert isinstance(await answer(engine, command), Receipt)
 
     began = perf_counter()
@@ -112,19 +140,70 @@ async def answer(engine: Engine, command: SubmitJob) -> Answer:
     return await future
 
 
-async def written(log: SqliteLog, after: int) -> list[tuple[Any, ...]]:
+async def written(log: SqliteLog, after: int) -> list[Finished]:
     """What the engine wrote for it, as finished rows for the baseline."""
-    rows: list[tuple[Any, ...]] = []
+    rows: list[Finished] = []
     while page := await log.read(after + len(rows), 10_000):
         rows += [(*row[:5], row[5].decode(), *row[6:]) for row in page]
     return rows
 
 
-async def commit(baseline: Any, rows: list[tuple[Any, ...]], submitters: int) -> float:
+def plain_log(path: Path) -> sqlite3.Connection:
+    """The same table, as durable as ours."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(SCHEMA[0])
+    return connection
+
+
+def commit_rows(connection: sqlite3.Connection, rows: list[Finished]) -> None:
+    connection.execute("BEGIN")
+    connection.executemany(INSERT, rows)
+    connection.execute("COMMIT")
+
+
+def commit_in_batches(
+    connection: sqlite3.Connection, rows: list[Finished], submitters: int
+) -> float:
     began = perf_counter()
     for first in range(0, len(rows), submitters):
-        await baseline.append(rows[first : first + submitters])
+        commit_rows(connection, rows[first : first + submitters])
     return perf_counter() - began
+
+
+async def commit_for_submitters(
+    connection: sqlite3.Connection, rows: list[Finished], submitters: int
+) -> float:
+    """Each submitter waits until its row is durable; a thread commits all that wait at once."""
+    loop = asyncio.get_running_loop()
+    waiting: list[tuple[Finished, asyncio.Future[None]]] = []
+    left, idle = iter(rows), asyncio.Event()
+
+    async def submitter() -> None:
+        for row in left:
+            done = loop.create_future()
+            waiting.append((row, done))
+            idle.set()
+            await done
+
+    async def writer() -> None:
+        while True:
+            await idle.wait()
+            idle.clear()
+            taken = waiting.copy()
+            waiting.clear()
+            await loop.run_in_executor(thread, commit_rows, connection, [row for row, _ in taken])
+            for _, done in taken:
+                done.set_result(None)
+
+    with ThreadPoolExecutor(1) as thread:
+        began = perf_counter()
+        writing = asyncio.ensure_future(writer())
+        await asyncio.gather(*(submitter() for _ in range(submitters)))
+        took = perf_counter() - began
+        writing.cancel()
+    return took
 
 
 if __name__ == "__main__":

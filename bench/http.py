@@ -152,7 +152,7 @@ async def without_http(bodies: list[bytes]) -> tuple[float, float]:
         running = asyncio.ensure_future(engine.run())
         await fill(engine)
         before = engine.world.position
-        engine_s = await hand_in(engine, commands, CLIENTS)
+        engine_s = await hand_in(engine, iter(commands), CLIENTS)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         log_s = await append_again(log, before, Path(folder) / "log.db")

@@ -75,9 +75,17 @@ def problems(namespace: str, name: str, spec: JobSpec) -> Iterator[tuple[str, st
         yield "spec.done_when.role", f"{spec.done_when.role!r} is no role with replicas"
     if not 0 <= spec.workload.exit_rank < max(size, 1):
         yield "spec.workload.exit_rank", f"{spec.workload.exit_rank} is no rank of this gang"
-    for number, (field, (least, most)) in zip(_numbers_of(spec), RANGES.items(), strict=True):
-        if number is not None and not least <= number <= most:
-            yield f"spec.{field}", f"{number} is not between {least} and {most}"
+    yield from _number_problems(_numbers_of(spec))
+
+
+# Most jobs carry the same few numbers.
+@lru_cache(maxsize=1024)
+def _number_problems(numbers: tuple[float | None, ...]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (f"spec.{field}", f"{number} is not between {least} and {most}")
+        for number, (field, (least, most)) in zip(numbers, RANGES.items(), strict=True)
+        if number is not None and not least <= number <= most
+    )
 
 
 # Namespaces and the names of roles are few, and are asked about for every job.
@@ -91,21 +99,22 @@ def _not_a_name(text: str) -> str:
     )
 
 
-def _role_problems(job: str, role: Role) -> Iterator[tuple[str, str]]:
-    field = f"spec.roles[{role.name}]"
-    if not _is_known_label(role.name.lower()):
-        yield field, "a role's name must be letters, digits and '-', beginning with a letter"
-    if role.replicas < 0:
-        yield f"{field}.replicas", f"{role.replicas} is negative"
+def _role_problems(job: str, role: Role) -> list[tuple[str, str]]:
+    name, replicas = role.name, role.replicas
+    found = []
+    if not _is_known_label(name.lower()):
+        told = "a role's name must be letters, digits and '-', beginning with a letter"
+        found.append((f"spec.roles[{name}]", told))
+    if replicas < 0:
+        found.append((f"spec.roles[{name}].replicas", f"{replicas} is negative"))
     if not 0 <= role.gpus <= GPUS_PER_RANK_MAX:
-        yield f"{field}.gpus", f"{role.gpus} is not between 0 and {GPUS_PER_RANK_MAX}"
-    if len(job) + len(role.name) + len(str(role.replicas)) + 2 > NAME_LENGTH_MAX:
-        longest = f"{job}-{role.name}-{max(role.replicas - 1, 0)}"
-        if len(longest) > NAME_LENGTH_MAX:
-            yield (
-                "metadata.name",
-                f"its rank would be called {longest}: longer than {NAME_LENGTH_MAX} characters",
-            )
+        told = f"{role.gpus} is not between 0 and {GPUS_PER_RANK_MAX}"
+        found.append((f"spec.roles[{name}].gpus", told))
+    longest = f"{job}-{name}-{replicas - 1}"
+    if len(longest) > NAME_LENGTH_MAX:
+        told = f"its rank would be called {longest}: longer than {NAME_LENGTH_MAX} characters"
+        found.append(("metadata.name", told))
+    return found
 
 
 def require_queue(world: World, queue: str) -> None:
@@ -126,7 +135,11 @@ def require_fit(world: World, spec: JobSpec) -> None:
             "can_never_fit",
             f"the gang needs {spec.gpus} GPUs; queue {spec.queue} may hold at most {ceiling}",
         )
-    # Until every node has been reported nothing can be ruled out.
-    never = why_never_fits(spec, world.nodes_by_size) if world.surveyed else ""
+    # Until every node has been reported nothing can be ruled out. Where even as many ranks of the
+    # largest kind find room as there are ranks at all, there is nothing to look for.
+    largest = max([role.gpus for role in spec.roles])
+    if not world.surveyed or spec.size <= world.room_for(largest):
+        return
+    never = why_never_fits(spec, world.nodes_by_size)
     if never:
         raise Rejected("can_never_fit", never)

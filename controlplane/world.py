@@ -151,6 +151,7 @@ class World(State):
         self.free.set_node(node.ordinal, mask, is_open=node.takes_work)
 
     def _count_node(self, node: Node, change: int) -> None:
+        self._room.clear()
         if not node.removed:
             count = self.nodes_by_size.get(node.info.gpus, 0) + change
             self.nodes_by_size[node.info.gpus] = count
@@ -171,6 +172,15 @@ class World(State):
         """The job that people know by this name."""
         job_id = self.ids.get((namespace, name))
         return None if job_id is None else self.jobs[job_id]
+
+    def room_for(self, gpus: int) -> int:
+        """How many ranks with so many GPUs each the whole cluster could hold, were it empty."""
+        room = self._room.get(gpus)
+        if room is None:
+            sizes = self.nodes_by_size.items()
+            room = sum(count * (size // gpus) if gpus else count for size, count in sizes)
+            self._room[gpus] = room
+        return room
 
     def next_deadline(self) -> float | None:
         """When the next thing falls due by itself."""
@@ -218,6 +228,7 @@ class World(State):
         self.node_names = [node.name for node in self.nodes.values()]
         # GPUs of a node -> how many nodes of the cluster have so many.
         self.nodes_by_size: dict[int, int] = {}
+        self._room: dict[int, int] = {}
         # When something falls due for a job; the heap may hold earlier deadlines that no job has.
         self._due_at: dict[str, float] = {}
         self._deadlines: list[tuple[float, str]] = []
