@@ -4,7 +4,6 @@ Refusals name the field and say what would be accepted. What a manifest of some 
 is its kind's business; here are the rules for every job, whatever it was submitted as.
 """
 
-from collections.abc import Iterator
 from functools import lru_cache
 from operator import attrgetter
 
@@ -55,32 +54,39 @@ def admit(world: World, command: SubmitJob) -> None:
     require_fit(world, command.spec)
 
 
-def problems(namespace: str, name: str, spec: JobSpec) -> Iterator[tuple[str, str]]:
+Problem = tuple[str, str]
+
+
+def problems(namespace: str, name: str, spec: JobSpec) -> list[Problem]:
     """Everything wrong with a job by itself, as (field, what is wrong)."""
+    roles, size = spec.roles, 0
+    found = list(_number_problems(_numbers_of(spec)))
     if not is_label(name):
-        yield "metadata.name", _not_a_name(name)
+        found.append(("metadata.name", _not_a_name(name)))
     if not _is_known_label(namespace):
-        yield "metadata.namespace", _not_a_name(namespace)
-    if not spec.roles:
-        yield "spec.roles", "a job needs at least one role"
-    if len(spec.roles) > 1 and len({role.name.lower() for role in spec.roles}) < len(spec.roles):
-        yield "spec.roles", "two roles have the same name"
-    size = 0
-    for role in spec.roles:
+        found.append(("metadata.namespace", _not_a_name(namespace)))
+    for role in roles:
         size += role.replicas
-        yield from _role_problems(name, role)
+        found += _role_problems(name, role)
+    if not roles:
+        found.append(("spec.roles", "a job needs at least one role"))
+    if len(roles) > 1 and len({role.name.lower() for role in roles}) < len(roles):
+        found.append(("spec.roles", "two roles have the same name"))
     if size > RANKS_MAX:
-        yield "spec.roles", f"{size} ranks are more than the {RANKS_MAX} that a gang may have"
+        told = f"{size} ranks are more than the {RANKS_MAX} that a gang may have"
+        found.append(("spec.roles", told))
     if not spec.ranks_of(spec.done_when.role):
-        yield "spec.done_when.role", f"{spec.done_when.role!r} is no role with replicas"
+        told = f"{spec.done_when.role!r} is no role with replicas"
+        found.append(("spec.done_when.role", told))
     if not 0 <= spec.workload.exit_rank < max(size, 1):
-        yield "spec.workload.exit_rank", f"{spec.workload.exit_rank} is no rank of this gang"
-    yield from _number_problems(_numbers_of(spec))
+        told = f"{spec.workload.exit_rank} is no rank of this gang"
+        found.append(("spec.workload.exit_rank", told))
+    return found
 
 
 # Most jobs carry the same few numbers.
 @lru_cache(maxsize=1024)
-def _number_problems(numbers: tuple[float | None, ...]) -> tuple[tuple[str, str], ...]:
+def _number_problems(numbers: tuple[float | None, ...]) -> tuple[Problem, ...]:
     return tuple(
         (f"spec.{field}", f"{number} is not between {least} and {most}")
         for number, (field, (least, most)) in zip(numbers, RANGES.items(), strict=True)
@@ -99,7 +105,7 @@ def _not_a_name(text: str) -> str:
     )
 
 
-def _role_problems(job: str, role: Role) -> list[tuple[str, str]]:
+def _role_problems(job: str, role: Role) -> list[Problem]:
     name, replicas = role.name, role.replicas
     found = []
     if not _is_known_label(name.lower()):

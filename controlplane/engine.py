@@ -180,15 +180,14 @@ class Engine:
         known = world.receipts.get(command.id) if command.id else None
         if known is not None:
             return known
-        stream = ""
         try:
             for part in unfold(world, command):
                 for event in decide(world, part, step.now):
                     step.record(event, command.id, command.actor)
-                    stream = stream or event.stream
         except Rejected as refusal:
             return refusal
-        return Receipt(world.position, stream)
+        # A command that changed nothing leaves no receipt behind, and may be asked again.
+        return world.receipts.get(command.id) or Receipt(world.position, "")
 
     def _decide_what_is_due(self, step: "_Step") -> None:
         while (job := self.world.next_due(step.now)) is not None:
