@@ -180,6 +180,7 @@ class Engine:
         known = world.receipts.get(command.id) if command.id else None
         if known is not None:
             return known
+        first = len(step.batch)
         try:
             for part in unfold(world, command):
                 for event in decide(world, part, step.now):
@@ -187,7 +188,8 @@ class Engine:
         except Rejected as refusal:
             return refusal
         # A command that changed nothing leaves no receipt behind, and may be asked again.
-        return world.receipts.get(command.id) or Receipt(world.position, "")
+        stream = step.batch[first].event.stream if len(step.batch) > first else ""
+        return Receipt(world.position, stream)
 
     def _decide_what_is_due(self, step: "_Step") -> None:
         while (job := self.world.next_due(step.now)) is not None:
