@@ -6,7 +6,7 @@ It is folded anew from the log for every question, and for few at once.
 import asyncio
 from collections.abc import Coroutine, Sequence
 from datetime import datetime
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar
 
 from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -99,8 +99,7 @@ class _FromAnotherLoop:
 
 
 async def _state(log: _FromAnotherLoop, *, position: int | None, at: float | None) -> bytes:
-    # Of a log, `rebuild` needs no more than these two methods.
-    rebuilt = await rebuild(cast("EventLog", log), position=position, at=at)
+    rebuilt = await rebuild(log, position=position, at=at)
     return _written(rebuilt.world)
 
 

@@ -36,7 +36,17 @@ class Snapshot(NamedTuple):
     body: bytes
 
 
-class EventLog(Protocol):
+class LogReader(Protocol):
+    """What can be read of a log, by whoever does not write it."""
+
+    async def read(self, after: int, limit: int) -> Sequence[Row]:
+        """Rows with positions after `after`, in order, at most `limit` of them."""
+
+    async def latest_snapshot(self, at_most: int | None = None) -> Snapshot | None:
+        """The newest snapshot, or the newest whose position is not above `at_most`."""
+
+
+class EventLog(LogReader, Protocol):
     """An append-only list of events with one writer at a time.
 
     Failures are `LogConflict` (another one leads) and `LogUnavailable` (it could not be reached;
@@ -54,14 +64,8 @@ class EventLog(Protocol):
         The first one must stand right behind the head, and the epoch must be the head's.
         """
 
-    async def read(self, after: int, limit: int) -> Sequence[Row]:
-        """Rows with positions after `after`, in order, at most `limit` of them."""
-
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         """Keeps a snapshot; older ones may be dropped when enough of them are kept."""
-
-    async def latest_snapshot(self, at_most: int | None = None) -> Snapshot | None:
-        """The newest snapshot, or the newest whose position is not above `at_most`."""
 
     async def close(self) -> None: ...
 

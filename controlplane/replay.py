@@ -15,7 +15,7 @@ import msgspec
 from controlplane.codec import GENESIS, Row, read_checked
 from controlplane.errors import LogCorrupt
 from controlplane.events import Recorded
-from controlplane.ports import EventLog, Snapshot
+from controlplane.ports import LogReader, Snapshot
 from controlplane.state import Image, State
 from controlplane.world import World
 
@@ -33,7 +33,7 @@ class Rebuilt(NamedTuple):
 
 
 async def rebuild(
-    log: EventLog,
+    log: LogReader,
     *,
     position: int | None = None,
     at: float | None = None,
@@ -60,7 +60,7 @@ def _collector_at_rest() -> Iterator[None]:
 
 
 async def _rebuild(
-    log: EventLog, position: int | None, at: float | None, use_snapshot: bool
+    log: LogReader, position: int | None, at: float | None, use_snapshot: bool
 ) -> Rebuilt:
     snapshot = await log.latest_snapshot(position) if use_snapshot and at is None else None
     state, digest = (State(), GENESIS) if snapshot is None else _open(snapshot)
