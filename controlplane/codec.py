@@ -56,10 +56,15 @@ EVENT_TYPES: dict[str, type[e.Event]] = {
 Upcast = Callable[[dict[str, Any]], tuple[str, int, dict[str, Any]]]
 UPCASTS: dict[tuple[str, int], Upcast] = {}
 
-_encode = msgspec.json.Encoder().encode
+encode = msgspec.json.Encoder().encode
 _decoders = {name: msgspec.json.Decoder(kind).decode for name, kind in EVENT_TYPES.items()}
 _versions = {name: kind.version for name, kind in EVENT_TYPES.items()}
 _sha256 = hashlib.sha256
+
+
+def decoder_of(name: str) -> Callable[[bytes], Any]:
+    """What reads the payload of today's version of a type of event."""
+    return _decoders[name]
 
 
 def link(
@@ -77,7 +82,7 @@ def link(
 
     It is taken over that hash, then the other fields as a JSON array, then the payload.
     """
-    fields = _encode((position, at, stream, type, version, cause, actor))
+    fields = encode((position, at, stream, type, version, cause, actor))
     return _sha256(previous + fields + payload).digest()
 
 
@@ -90,40 +95,10 @@ def to_rows(batch: Sequence[e.Recorded], previous: bytes) -> list[Row]:
         # Every store gives times back as floats, so an integer must be hashed as one, too.
         position, at = recorded.position, float(recorded.at)
         stream, version = event.stream, event.version
-        payload, cause, actor = _encode(event), recorded.cause, recorded.actor
+        payload, cause, actor = encode(event), recorded.cause, recorded.actor
         previous = link(previous, position, at, stream, name, version, payload, cause, actor)
         rows.append((position, at, stream, name, version, payload, cause, actor, previous))
     return rows
-
-
-def read_checked(rows: Iterable[Row], *, after: int, previous: bytes) -> Iterator[e.Recorded]:
-    """The events of rows that follow position `after` and a row with the hash `previous`.
-
-    Each is given out only after its position and hash were found right, or LogCorrupt is raised. A
-    long log passes through here row by row, so `link` and `from_row` are written out once more.
-    """
-    encode, sha256, versions, decoders = _encode, _sha256, _versions, _decoders
-    recorded = e.Recorded
-    for row in rows:
-        position, at, stream, name, version, payload, cause, actor, digest = row
-        after += 1
-        if position != after:
-            raise LogCorrupt(after, f"expected here, but the log goes on at {position}")
-        try:
-            fields = encode((position, at, stream, name, version, cause, actor))
-            previous = sha256(previous + fields + payload).digest()
-        except (TypeError, UnicodeEncodeError) as error:
-            raise LogCorrupt(position, f"the row cannot be read: {error}") from None
-        if previous != digest:
-            raise LogCorrupt(position, "its hash does not follow from its content")
-        if versions.get(name) != version:
-            yield from_row(row)
-            continue
-        try:
-            event = decoders[name](payload)
-        except msgspec.MsgspecError as error:
-            raise _unreadable(row, error) from None
-        yield recorded(position, at, event, cause, actor)
 
 
 def check_chain(rows: Iterable[Row], *, after: int, previous: bytes) -> Iterator[Row]:
@@ -187,7 +162,7 @@ _line_decoder = msgspec.json.Decoder(Line)
 def to_line(row: Row) -> bytes:
     """One line of JSON, without its end."""
     position, at, stream, name, version, payload, cause, actor, digest = row
-    return _encode(
+    return encode(
         Line(position, at, stream, name, version, msgspec.Raw(payload), cause, actor, digest.hex())
     )
 

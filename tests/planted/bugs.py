@@ -158,8 +158,8 @@ BUGS = (
     Bug(
         "codec: the chain does not cover who did it",
         "controlplane/codec.py",
-        "_encode((position, at, stream, type, version, cause, actor))",
-        "_encode((position, at, stream, type, version, cause))",
+        "encode((position, at, stream, type, version, cause, actor))",
+        "encode((position, at, stream, type, version, cause))",
         CORE,
     ),
     Bug(
