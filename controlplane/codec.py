@@ -59,6 +59,7 @@ UPCASTS: dict[tuple[str, int], Upcast] = {}
 encode = msgspec.json.Encoder().encode
 _decoders = {name: msgspec.json.Decoder(kind).decode for name, kind in EVENT_TYPES.items()}
 _versions = {name: kind.version for name, kind in EVENT_TYPES.items()}
+_names = {kind: (name, kind.version) for name, kind in EVENT_TYPES.items()}
 _sha256 = hashlib.sha256
 
 
@@ -87,16 +88,19 @@ def link(
 
 
 def to_rows(batch: Sequence[e.Recorded], previous: bytes) -> list[Row]:
-    """Rows for a batch that follows a row with the hash `previous`."""
+    """Rows for a batch that follows a row with the hash `previous`.
+
+    Every append passes through here event by event, so `link` is written out once more.
+    """
     rows: list[Row] = []
     for recorded in batch:
         event = recorded.event
-        name = type(event).__name__
+        name, version = _names[type(event)]
         # Every store gives times back as floats, so an integer must be hashed as one, too.
-        position, at = recorded.position, float(recorded.at)
-        stream, version = event.stream, event.version
+        position, at, stream = recorded.position, float(recorded.at), event.stream
         payload, cause, actor = encode(event), recorded.cause, recorded.actor
-        previous = link(previous, position, at, stream, name, version, payload, cause, actor)
+        fields = encode((position, at, stream, name, version, cause, actor))
+        previous = _sha256(previous + fields + payload).digest()
         rows.append((position, at, stream, name, version, payload, cause, actor, previous))
     return rows
 

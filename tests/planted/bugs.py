@@ -158,8 +158,8 @@ BUGS = (
     Bug(
         "codec: the chain does not cover who did it",
         "controlplane/codec.py",
-        "encode((position, at, stream, type, version, cause, actor))",
-        "encode((position, at, stream, type, version, cause))",
+        "version, cause, actor))\n",
+        "version, cause))\n",
         CORE,
     ),
     Bug(
