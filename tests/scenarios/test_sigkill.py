@@ -21,7 +21,9 @@ from controlplane.job import FINISHED
 from controlplane.replay import rebuild
 
 CLIENTS = 6
-PATIENCE_S = 60
+PATIENCE_S = 120
+# So many jobs in all, or the cluster would still be busy with them long after the last kill.
+JOBS_PER_CLIENT_MAX = 150
 
 
 def manifest(name: str, dice: Random) -> dict:
@@ -89,7 +91,12 @@ async def insist(session: aiohttp.ClientSession, server: Server, body: dict, key
 
 
 async def client(
-    session: aiohttp.ClientSession, server: Server, number: int, done: asyncio.Event, seed: int
+    session: aiohttp.ClientSession,
+    server: Server,
+    number: int,
+    done: asyncio.Event,
+    seed: int,
+    pause_s: float,
 ) -> dict[str, str]:
     """Submits one job after the other; returns name -> id of what was acknowledged."""
     dice = Random(f"{seed}/{number}")
@@ -97,10 +104,13 @@ async def client(
     for turn in itertools.count():
         if done.is_set():
             return acknowledged
+        if turn >= JOBS_PER_CLIENT_MAX:
+            await done.wait()
+            continue
         name = f"job-{number}-{turn}"
         answer = await insist(session, server, manifest(name, dice), f"key-{name}")
         acknowledged[name] = answer["job"]["id"]
-        await asyncio.sleep(dice.random() * 0.1)
+        await asyncio.sleep(dice.random() * pause_s)
     raise AssertionError
 
 
@@ -121,7 +131,8 @@ async def torment(log: Path, kills: int, seed: int) -> dict[str, str]:
     timeout = aiohttp.ClientTimeout(total=5)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         clients = [
-            asyncio.create_task(client(session, server, n, done, seed)) for n in range(CLIENTS)
+            asyncio.create_task(client(session, server, n, done, seed, pause_s=0.02 * kills))
+            for n in range(CLIENTS)
         ]
         for _ in range(kills):
             await asyncio.sleep(dice.random() * 0.4)
