@@ -199,7 +199,7 @@ class Engine:
                 step.record(event)
 
     def _place_gangs(self, step: "_Step") -> None:
-        for placed in schedule(Snapshot(self.world)).placed:
+        for placed in schedule(Snapshot(self.world)):
             step.record(placed)
 
     async def _commit(self, step: "_Step") -> None:

@@ -67,7 +67,7 @@ class Workload(Value, frozen=True):
 
     duration_s: float = 60.0
     exit_code: int = 0
-    # The rank that exits with `exit_code`; the others exit with 0.
+    # The rank that exits with `exit_code`, on an attempt that fails; the others hang until stopped.
     exit_rank: int = 0
     # How many attempts end with `exit_code` before one succeeds; None means every attempt.
     failing_attempts: int | None = None

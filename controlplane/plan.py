@@ -54,8 +54,7 @@ def plan(world: World, command: SubmitJob) -> Plan:
     if command.suspended:
         return _told(job, "it would be suspended until somebody resumes it")
     snapshot = _OneMore(world, job)
-    cycle = schedule(snapshot)
-    for placed in cycle.placed:
+    for placed in schedule(snapshot):
         if placed.job == job.id:
             return _told(job, "it would start now", ranks=_ranks(job.spec, placed.placement))
     line = [snapshot.job(job_id) for _, _, job_id in snapshot.line(job.spec.queue)]

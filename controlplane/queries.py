@@ -4,7 +4,7 @@ The views here are what the HTTP API returns, field by field: times are UTC seco
 does not apply is null.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -238,28 +238,6 @@ def queue_view(world: World, name: str) -> QueueView | None:
         gpus_used=world.used.get(name, 0),
         jobs_waiting=len(world.waiting.get(name, ())),
     )
-
-
-def select_jobs(
-    world: World,
-    *,
-    namespace: str | None = None,
-    phases: Iterable[Phase] = (),
-    queue: str | None = None,
-    kind: str | None = None,
-) -> Iterator[Job]:
-    """Jobs that match, in the order of their submission."""
-    wanted = set(phases)
-    for job in world.jobs.values():
-        if wanted and job.phase not in wanted:
-            continue
-        if namespace is not None and job.namespace != namespace:
-            continue
-        if queue is not None and job.spec.queue != queue:
-            continue
-        if kind is not None and job.spec.kind != kind:
-            continue
-        yield job
 
 
 def why(world: World, job: Job) -> Why:

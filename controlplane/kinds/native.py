@@ -14,8 +14,6 @@ from controlplane.model import (
     Workload,
 )
 
-API_VERSION = "muster.dev/v1"
-
 
 class NativeRole(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One role: `replicas` ranks of it run `command` on `gpus` GPUs each."""

@@ -9,8 +9,6 @@ from controlplane.kinds.manifest import Metadata, RunPolicy, Submission, parse, 
 from controlplane.kinds.pods import ReplicaSpec
 from controlplane.model import DoneWhen, RestartRule
 
-API_VERSION = "kubeflow.org/v1"
-
 
 class TFJobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     tfReplicaSpecs: dict[str, ReplicaSpec]

@@ -1,6 +1,4 @@
-"""One pass over the waiting gangs: who starts now and where, and why each other head waits."""
-
-from typing import NamedTuple
+"""One pass over the waiting gangs: who starts now, and where. Why the others wait is `queries.why`."""
 
 from controlplane.events import GangPlaced
 from controlplane.job import Job
@@ -9,43 +7,27 @@ from controlplane.scheduling.placement import place
 from controlplane.scheduling.snapshot import Snapshot
 
 
-class Blocked(NamedTuple):
-    """Why the head of a line waits: a stable code, and the numbers behind it."""
-
-    job: str
-    code: str
-    needed: int
-    available: int
-
-
-class Cycle(NamedTuple):
-    placed: list[GangPlaced]
-    blocked: list[Blocked]
-
-
-def schedule(snapshot: Snapshot) -> Cycle:
+def schedule(snapshot: Snapshot) -> list[GangPlaced]:
     """Places as many gangs as the order allows. The snapshot is used up by it."""
-    cycle = Cycle([], [])
+    placed: list[GangPlaced] = []
     line = Heads(snapshot)
     for job in line:
         outcome = _try(snapshot, job)
-        if isinstance(outcome, Blocked):
-            cycle.blocked.append(outcome)
-        else:
-            cycle.placed.append(outcome)
+        if outcome is not None:
+            placed.append(outcome)
             line.advance()
-    return cycle
+    return placed
 
 
-def _try(snapshot: Snapshot, job: Job) -> GangPlaced | Blocked:
+def _try(snapshot: Snapshot, job: Job) -> GangPlaced | None:
+    """The whole gang's placement, or None when it must wait."""
     spec = job.spec
     ceiling = snapshot.queues[spec.queue].gpus_max
-    used = snapshot.used(spec.queue)
-    if ceiling is not None and used + spec.gpus > ceiling:
-        return Blocked(job.id, "queue_ceiling", spec.gpus, max(0, ceiling - used))
+    if ceiling is not None and snapshot.used(spec.queue) + spec.gpus > ceiling:
+        return None
     placement = place(snapshot.free, spec, snapshot.node_name)
     if placement is None:
-        return Blocked(job.id, "no_room", spec.gpus, snapshot.free.total)
+        return None
     snapshot.take(job, placement)
     number = 1 if job.attempt is None else job.attempt.number + 1
     return GangPlaced(job.id, number, placement)

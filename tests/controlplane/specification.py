@@ -81,7 +81,7 @@ class Given:
         return self
 
     def when_scheduled(self) -> "Given":
-        self.decided = list(schedule(Snapshot(self.world)).placed)
+        self.decided = list(schedule(Snapshot(self.world)))
         self.happened(*self.decided)
         return self
 

@@ -154,7 +154,7 @@ class Live:
 
     def do(self, thing) -> None:
         if thing == "schedule":
-            self.record(schedule(Snapshot(self.world)).placed)
+            self.record(schedule(Snapshot(self.world)))
         elif thing in ("start", "finish", "fail", "stop"):
             self.cooperate(thing)
         elif isinstance(thing, float):
