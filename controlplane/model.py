@@ -31,6 +31,14 @@ class RestartScope(StrEnum):
     RANK = "rank"
 
 
+class CleanPods(StrEnum):
+    """What becomes of the pods of a finished job. Whatever still runs is ended in any case."""
+
+    NONE = "None"
+    RUNNING = "Running"
+    ALL = "All"
+
+
 class Cause(StrEnum):
     """Why a rank ended or a gang had to start again."""
 
@@ -88,13 +96,26 @@ class Role(Value, frozen=True, kw_only=True):
     template: dict[str, Any] = {}
     # A role that serves the others (a parameter server) runs until the job is over.
     serves: bool = False
+    # The container of the template whose exit code speaks for the rank; "" means the first.
+    container: str = ""
+    # An elastic role may run with any number of replicas between these.
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    # This role's ranks are launched once every rank of the named role runs.
+    starts_after: str = ""
+    # A rank of an expendable role is replaced whatever it exits with, and never fails the job.
+    expendable: bool = False
 
 
 class DoneWhen(Value, frozen=True):
-    """Whose success is the job's success: every rank of a role, or its first one alone."""
+    """Whose success is the job's success.
+
+    Every rank of a role; or already its first one (`first`), or any single one of them (`any`).
+    """
 
     role: str
     first: bool = False
+    any: bool = False
 
 
 class JobSpec(Value, frozen=True, kw_only=True):
@@ -103,12 +124,20 @@ class JobSpec(Value, frozen=True, kw_only=True):
     roles: tuple[Role, ...]
     done_when: DoneWhen
     kind: str = "Job"
+    # The apiVersion it was written in, and what only its kind understands (see `kinds/`).
+    version: str = ""
+    options: dict[str, Any] = {}
     queue: str = "default"
     priority: int = 0
     restart: RestartPolicy = RestartPolicy()
     active_deadline_s: float | None = None
     ttl_s: float | None = None
     start_timeout_s: float = 600.0
+    # The gang may start with this many ranks; None means all of them.
+    min_available: int | None = None
+    clean: CleanPods = CleanPods.NONE
+    # Another controller that runs this job; Muster then leaves it alone.
+    managed_by: str = ""
     workload: Workload = Workload()
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}

@@ -18,10 +18,11 @@ st.register_type_strategy(int, st.integers(-(2**62), 2**62))
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
 anything = st.recursive(st.none() | st.booleans() | texts, lambda x: st.dictionaries(texts, x))
 labels = st.dictionaries(texts, texts, max_size=2)
+documents = st.dictionaries(texts, anything, max_size=2)
 # Dictionaries are given by hand: their defaults are factories, which hypothesis takes for values.
 for kind, given_by_hand in {
-    Role: {"env": labels, "template": st.dictionaries(texts, anything, max_size=2)},
-    JobSpec: {"labels": labels, "annotations": labels},
+    Role: {"env": labels, "template": documents},
+    JobSpec: {"labels": labels, "annotations": labels, "options": documents},
     NodeInfo: {"labels": labels},
 }.items():
     required = {

@@ -1,0 +1,1 @@
+"""Runs files of published test vectors against the real engine, kinds and scheduler."""
