@@ -61,6 +61,8 @@ def _tell_of_decision(event: e.JobEvent) -> str:
             return f"rank {rank} restarts alone: {_restart(restart)}"
         case e.RankRelaunched(rank=rank):
             return f"rank {rank} was launched again"
+        case e.RanksRestartedInPlace(counts=counts):
+            return f"{_which(tuple(i for i, _ in counts))} started again in place by the cluster"
         case e.JobRestarting(restart=restart):
             return f"the gang restarts: {_restart(restart)}"
         case e.JobRequeued():

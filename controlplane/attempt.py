@@ -62,6 +62,24 @@ class Rank(Value, frozen=True, array_like=True):
     message: str = ""
     # When it was launched once more by itself; the first launch is the attempt's placement.
     relaunched_at: float | None = None
+    # How often the cluster itself started its process again, in place.
+    restarted: int = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended well."""
+        return self.state is RankState.EXITED and (
+            self.exit_code == 0 or self.cause is Cause.COMPLETED
+        )
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended badly, or is about to, and nothing has been decided about it yet."""
+        if self.retry_at is not None:
+            return False
+        if self.state is RankState.EXITED:
+            return not self.done
+        return self.state in (RankState.LOST, RankState.GONE)
 
 
 class Attempt(Value, frozen=True, kw_only=True):
@@ -133,10 +151,14 @@ def started(attempt: Attempt, event: e.RanksStarted, at: float) -> Attempt:
 
 
 def exited(attempt: Attempt, event: e.RanksExited, at: float) -> Attempt:
-    """Ranks that held their devices have let go of them."""
-    ranks, up = list(attempt.ranks), attempt.up
+    """Ranks that held their devices have let go of them, unless they are to run once more."""
+    ranks, up, holding = list(attempt.ranks), attempt.up, attempt.holding
     for end in event.exits:
         rank = ranks[end.rank]
+        if rank.retry_at is not None:
+            ranks[end.rank] = replace(rank, state=_BACKOFF, ended_at=at, exit_code=end.code)
+            continue
+        holding -= 1
         up += rank.state is not _RUNNING
         ranks[end.rank] = replace(
             rank,
@@ -146,7 +168,7 @@ def exited(attempt: Attempt, event: e.RanksExited, at: float) -> Attempt:
             cause=end.cause,
             message=end.message,
         )
-    return replace(attempt, ranks=tuple(ranks), up=up, holding=attempt.holding - len(event.exits))
+    return replace(attempt, ranks=tuple(ranks), up=up, holding=holding)
 
 
 def with_ranks(attempt: Attempt, event: e.JobEvent, at: float) -> Attempt:
@@ -164,17 +186,36 @@ def _dismissed(ranks: tuple[Rank, ...]) -> RankChanges:
 
 
 def _lost(ranks: tuple[Rank, ...], event: e.RanksLost, at: float) -> RankChanges:
-    lost = {"state": RankState.LOST, "cause": Cause.NODE_LOST, "message": event.message}
+    lost = {
+        "state": RankState.LOST,
+        "cause": event.cause,
+        "message": event.message,
+        "retry_at": None,
+    }
     return [(i, replace(ranks[i], **lost)) for i in event.ranks]
 
 
 def _gone(ranks: tuple[Rank, ...], event: e.RanksGone, at: float) -> RankChanges:
-    return [(i, replace(ranks[i], state=RankState.GONE, ended_at=at)) for i in event.ranks]
+    return [(i, _gone_rank(ranks[i], at)) for i in event.ranks]
+
+
+def _gone_rank(rank: Rank, at: float) -> Rank:
+    """A rank that is to run once more keeps its devices although nothing runs on them now."""
+    state = RankState.GONE if rank.retry_at is None else RankState.BACKOFF
+    return replace(rank, state=state, ended_at=at)
 
 
 def _waiting(ranks: tuple[Rank, ...], event: e.RankRestarting, at: float) -> RankChanges:
-    rank = replace(ranks[event.rank], state=RankState.BACKOFF, retry_at=event.retry_at)
-    return [(event.rank, rank)]
+    """Back-off begins when the old process is gone, so that a rank never runs twice at once."""
+    rank = ranks[event.rank]
+    state = RankState.LOST if rank.state is RankState.LOST else RankState.BACKOFF
+    return [(event.rank, replace(rank, state=state, retry_at=event.retry_at))]
+
+
+def _restarted_in_place(
+    ranks: tuple[Rank, ...], event: e.RanksRestartedInPlace, at: float
+) -> RankChanges:
+    return [(i, replace(ranks[i], restarted=count)) for i, count in event.counts]
 
 
 def _relaunched(ranks: tuple[Rank, ...], event: e.RankRelaunched, at: float) -> RankChanges:
@@ -188,6 +229,7 @@ _RANK_CHANGES: dict[type[e.Event], Callable[[tuple[Rank, ...], Any, float], Rank
     e.RanksGone: _gone,
     e.RankRestarting: _waiting,
     e.RankRelaunched: _relaunched,
+    e.RanksRestartedInPlace: _restarted_in_place,
 }
 
 

@@ -29,6 +29,7 @@ EVENT_TYPES: dict[str, type[e.Event]] = {
         e.RanksGone,
         e.RankRestarting,
         e.RankRelaunched,
+        e.RanksRestartedInPlace,
         e.JobRestarting,
         e.JobRequeued,
         e.AttemptEnded,

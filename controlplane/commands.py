@@ -94,8 +94,11 @@ class ReportSurveyed(Command, frozen=True):
 class ReportRanks(Command, frozen=True):
     """What the cluster saw of an attempt's ranks.
 
-    `gone` means that nothing of the rank is left: no process, no device held. `incarnation` tells
-    the runs of one rank within an attempt apart, for jobs that restart single ranks.
+    `gone` means that nothing of the rank is left: no process, no device held. `leaving` are ranks
+    that somebody told to end (a drain, a deletion by hand) and that may still hold their devices.
+    `restarted` counts how often the cluster itself has started a running rank's process again, in
+    place. `incarnation` tells the runs of one rank within an attempt apart, for jobs that restart
+    single ranks.
     """
 
     job: str
@@ -103,6 +106,8 @@ class ReportRanks(Command, frozen=True):
     started: tuple[int, ...] = ()
     exited: tuple[Exit, ...] = ()
     gone: tuple[int, ...] = ()
+    leaving: tuple[Exit, ...] = ()
+    restarted: tuple[tuple[int, int], ...] = ()
     incarnation: int = 0
 
 

@@ -2,21 +2,22 @@
 
 from dataclasses import dataclass, field
 
-from controlplane.attempt import LIVE, AttemptState
+from controlplane.attempt import LIVE, Attempt, AttemptState, RankState
 from controlplane.job import Job
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchGang:
-    """Every rank of this attempt should run. Asked again, it changes nothing and reports anew.
+    """The ranks of this attempt should run. Asked again, it changes nothing and reports anew.
 
-    Equality leaves the job out: what is wanted changes only with the attempt, or when a single
-    rank is to run once more.
+    `ranks_to_run` says which ranks those are. Equality leaves the job out: what is wanted changes
+    only with the attempt, when a single rank is to stop or to run once more, and when ranks that
+    wait for others may start.
     """
 
     job_id: str
     attempt: int
-    incarnations: int
+    revision: tuple[int, ...]
     job: Job = field(compare=False, repr=False)
 
 
@@ -43,7 +44,37 @@ def wanted(job: Job) -> LaunchGang | StopGang | None:
     if attempt is None or attempt.state is AttemptState.OVER:
         return None
     if attempt.state in LIVE:
-        # Only single-rank restarts raise incarnations, and each one is in the ledger.
-        again = sum(rank.incarnation for rank in attempt.ranks) if job.restarts else 0
-        return LaunchGang(job.id, attempt.number, again, job)
+        return LaunchGang(job.id, attempt.number, _revision(job, attempt), job)
     return StopGang(job.id, attempt.number, job)
+
+
+def ranks_to_run(job: Job) -> list[int]:
+    """The ranks that should have a process now: those that wait for nothing and have not ended."""
+    attempt = job.attempt
+    if attempt is None or attempt.state not in LIVE:
+        return []
+    held_back = _held_back(job, attempt)
+    return [i for i, rank in enumerate(attempt.ranks) if rank.state in _RUNS and i not in held_back]
+
+
+_RUNS = (RankState.PENDING, RankState.RUNNING)
+
+
+def _held_back(job: Job, attempt: Attempt) -> frozenset[int]:
+    """Ranks of roles that start only once another role runs, and it does not yet."""
+    spec = job.spec
+    waiting = [role for role in spec.roles if role.starts_after]
+    found: list[int] = []
+    for role in waiting:
+        if not all(attempt.ranks[i].started_at for i in spec.ranks_of(role.starts_after)):
+            mine = spec.ranks_of(role.name)
+            found += [i for i in mine if attempt.ranks[i].state is RankState.PENDING]
+    return frozenset(found)
+
+
+def _revision(job: Job, attempt: Attempt) -> tuple[int, ...]:
+    """Changes whenever `ranks_to_run` may have. Most jobs have neither restarts nor such roles."""
+    if not job.restarts and not any(role.starts_after for role in job.spec.roles):
+        return ()
+    again = sum(rank.incarnation for rank in attempt.ranks)
+    return len(job.restarts), again, len(_held_back(job, attempt))

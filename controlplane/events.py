@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import msgspec
 
-from controlplane.model import Exit, JobSpec, NodeInfo, Placement, Queue, Restart
+from controlplane.model import Cause, Exit, JobSpec, NodeInfo, Placement, Queue, Restart
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
@@ -58,11 +58,23 @@ class RanksExited(JobEvent, frozen=True):
 
 
 class RanksLost(JobEvent, frozen=True):
-    """The ranks' node no longer answers; their devices stay held until they are gone."""
+    """Nothing more is to be had of these ranks; their devices stay held until they are gone.
+
+    Their node no longer answers, or somebody told them to end.
+    """
 
     attempt: int
     ranks: tuple[int, ...]
     message: str = ""
+    cause: Cause = Cause.NODE_LOST
+
+
+class RanksRestartedInPlace(JobEvent, frozen=True):
+    """The cluster itself started the processes of running ranks again, so many times by now."""
+
+    attempt: int
+    counts: tuple[tuple[int, int], ...]
+    restarts: tuple[Restart, ...]
 
 
 class RanksGone(JobEvent, frozen=True):

@@ -62,6 +62,7 @@ PHASE_KEEPERS: frozenset[type[e.Event]] = frozenset(
         e.RanksGone,
         e.RankRestarting,
         e.RankRelaunched,
+        e.RanksRestartedInPlace,
         e.AttemptEnded,
         e.JobScaled,
         e.JobDeleteRequested,
@@ -89,6 +90,9 @@ class Job(Value, frozen=True, kw_only=True):
     retry_at: float | None = None
     # When the job was first placed since it was last suspended: the active deadline counts from it.
     active_at: float | None = None
+    # When it was last suspended and last resumed.
+    suspended_at: float | None = None
+    resumed_at: float | None = None
     running_at: float | None = None
     finished_at: float | None = None
     reason: str = ""
@@ -205,6 +209,12 @@ def _rank_restarting(job: Job, event: e.RankRestarting, at: float, position: int
     return replace(restarted, attempt=a.with_ranks(_attempt(job), event, at))
 
 
+def _restarted_in_place(job: Job, event: e.RanksRestartedInPlace, at: float, position: int) -> Job:
+    for restart in event.restarts:
+        job = _one_more_restart(job, restart, job.streak)
+    return replace(job, attempt=a.with_ranks(_attempt(job), event, at))
+
+
 def _one_more_restart(job: Job, restart: Restart, streak: int) -> Job:
     """The job with one more entry in its ledger."""
     return replace(
@@ -225,11 +235,13 @@ def _requeued(job: Job, event: e.JobRequeued, at: float, position: int) -> Job:
 def _suspended(job: Job, event: e.JobSuspended, at: float, position: int) -> Job:
     attempt = a.moved(job.attempt, event, at)
     phase = _to(job, e.JobSuspended)
-    return replace(job, phase=phase, attempt=attempt, retry_at=None, active_at=None)
+    return replace(
+        job, phase=phase, attempt=attempt, retry_at=None, active_at=None, suspended_at=at
+    )
 
 
 def _resumed(job: Job, event: e.JobResumed, at: float, position: int) -> Job:
-    return replace(job, phase=_to(job, e.JobResumed), retry_at=at)
+    return replace(job, phase=_to(job, e.JobResumed), retry_at=at, resumed_at=at)
 
 
 def _scaled(job: Job, event: e.JobScaled, at: float, position: int) -> Job:
@@ -250,6 +262,7 @@ EVOLVE: dict[type[e.Event], Callable[[Job, Any, float, int], Job]] = {
     e.RanksGone: _ranks_changed,
     e.RankRelaunched: _ranks_changed,
     e.RankRestarting: _rank_restarting,
+    e.RanksRestartedInPlace: _restarted_in_place,
     e.AttemptEnded: _attempt_ended,
     e.JobRestarting: _gang_restarting,
     e.JobRequeued: _requeued,

@@ -10,6 +10,11 @@ from typing import Any
 
 import msgspec
 
+# Names under which a manifest may ask for this control plane; a job of any other is left alone.
+OUR_NAMES = frozenset(
+    {"", "muster.dev/muster", "kubeflow.org/training-operator", "kubeflow.org/mpi-operator"}
+)
+
 
 class Value(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """A frozen value; what equals its default is left out when written."""
@@ -51,11 +56,13 @@ class Cause(StrEnum):
     SPOT_RECLAIM = "spot_reclaim"
     VANISHED = "vanished"
     SCALED = "scaled"
+    # It ended well, though nobody saw its exit code.
+    COMPLETED = "completed"
 
 
 # These are not the doing of the person who submitted the job, so they do not spend the job's
 # restart budget unless its policy asks for that.
-PLATFORM_CAUSES = frozenset(Cause) - {Cause.EXIT, Cause.OOM}
+PLATFORM_CAUSES = frozenset(Cause) - {Cause.EXIT, Cause.OOM, Cause.COMPLETED}
 
 
 class RestartPolicy(Value, frozen=True):
@@ -103,7 +110,7 @@ class Role(Value, frozen=True, kw_only=True):
     max_replicas: int | None = None
     # This role's ranks are launched once every rank of the named role runs.
     starts_after: str = ""
-    # A rank of an expendable role is replaced whatever it exits with, and never fails the job.
+    # The job goes on without a rank of this role that failed for good, while others of it are left.
     expendable: bool = False
 
 
@@ -136,11 +143,16 @@ class JobSpec(Value, frozen=True, kw_only=True):
     # The gang may start with this many ranks; None means all of them.
     min_available: int | None = None
     clean: CleanPods = CleanPods.NONE
-    # Another controller that runs this job; Muster then leaves it alone.
+    # Who runs this job; see `OUR_NAMES`.
     managed_by: str = ""
     workload: Workload = Workload()
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
+
+    @property
+    def is_external(self) -> bool:
+        """Whether another controller runs this job."""
+        return self.managed_by not in OUR_NAMES
 
     @property
     def size(self) -> int:

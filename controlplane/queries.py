@@ -277,6 +277,12 @@ def _summary(job: Job) -> str:
 
 def _why_queued(world: World, job: Job) -> Why:
     queue = job.spec.queue
+    if job.spec.is_external:
+        told = f"it is left to {job.spec.managed_by}, which runs it"
+        reasons = [Reason(code="managed_elsewhere", message=told)]
+        return Why(
+            namespace=job.namespace, name=job.name, phase=job.phase, summary=told, reasons=reasons
+        )
     line = world.waiting[queue]
     place = line.index(place_in_line(job)) + 1
     ahead = [world.jobs[job_id] for _, _, job_id in line[: place - 1]]

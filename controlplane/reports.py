@@ -5,12 +5,18 @@ from collections.abc import Collection
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane.attempt import LIVE, Attempt, RankState
+from controlplane.job import Job
+from controlplane.model import Cause, Restart, RestartRule
 from controlplane.settling import Draft, settle
 from controlplane.world import World
 
 # A start is news of a rank that waits for it; an end is news of one that may have a process.
 _UNSTARTED = (RankState.PENDING,)
 _UNENDED = (RankState.PENDING, RankState.RUNNING, RankState.LOST)
+_STAYING = (RankState.PENDING, RankState.RUNNING)
+
+# A process that was started again a million times while nobody looked is told of shortly.
+LEDGER_ENTRIES_MAX = 100
 
 
 def ranks_reported(world: World, report: c.ReportRanks, now: float) -> list[e.Event]:
@@ -26,6 +32,12 @@ def ranks_reported(world: World, report: c.ReportRanks, now: float) -> list[e.Ev
         draft.add(e.RanksExited(job.id, attempt.number, news.exited))
     if news.gone:
         draft.add(e.RanksGone(job.id, attempt.number, news.gone))
+    if attempt.state in LIVE:
+        for cause, message in dict.fromkeys((x.cause, x.message) for x in news.leaving):
+            ranks = tuple(x.rank for x in news.leaving if (x.cause, x.message) == (cause, message))
+            draft.add(e.RanksLost(job.id, attempt.number, ranks, message, cause))
+        if news.restarted:
+            draft.add(_restarted_in_place(job, attempt, news.restarted, now))
     return settle(draft).events if draft.events else []
 
 
@@ -38,13 +50,39 @@ def _news(attempt: Attempt, report: c.ReportRanks) -> c.ReportRanks:
         return known and ranks[rank].state in states
 
     exits = {x.rank: x for x in report.exited if is_in(x.rank, _UNENDED)}
+    leaving = {x.rank: x for x in report.leaving if is_in(x.rank, _STAYING)}
+    restarted = dict(report.restarted)
     return c.ReportRanks(
         job=report.job,
         attempt=report.attempt,
         started=tuple(dict.fromkeys(i for i in report.started if is_in(i, _UNSTARTED))),
         exited=tuple(exits.values()),
         gone=tuple(dict.fromkeys(i for i in report.gone if i not in exits and is_in(i, _UNENDED))),
+        leaving=tuple(x for i, x in leaving.items() if i not in exits and i not in report.gone),
+        restarted=tuple(
+            (i, count)
+            for i, count in restarted.items()
+            if i not in exits and is_in(i, _STAYING) and count > ranks[i].restarted
+        ),
     )
+
+
+def _restarted_in_place(
+    job: Job, attempt: Attempt, counts: tuple[tuple[int, int], ...], now: float
+) -> e.RanksRestartedInPlace:
+    """Each restart in place is an entry in the ledger, and spends the budget as any other does.
+
+    Under the rule Never the cluster does not restart a process, whatever it counts.
+    """
+    ledger = []
+    for rank, count in counts:
+        if job.spec.role_of(rank)[0].restart is RestartRule.NEVER:
+            continue
+        message = f"{job.spec.rank_name(rank)} was started again in place"
+        node = attempt.placement[rank].node
+        again = Restart(now, attempt.number, Cause.EXIT, True, rank, None, node, message)
+        ledger += [again] * min(count - attempt.ranks[rank].restarted, LEDGER_ENTRIES_MAX)
+    return e.RanksRestartedInPlace(job.id, attempt.number, counts, tuple(ledger))
 
 
 def parts_of(world: World, survey: c.ReportCluster) -> list[c.AnyCommand]:

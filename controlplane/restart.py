@@ -22,6 +22,8 @@ from controlplane.model import (
 # signals (128 + n) and may go away with another try.
 PERMANENT_CODE_MAX = 127
 JITTER_SHARE = 0.2
+# After these a rank may run once more in the same place; after the others the gang is placed anew.
+KEEPS_ITS_PLACE = frozenset({Cause.EXIT, Cause.OOM, Cause.EVICTION, Cause.VANISHED})
 
 
 class Again(NamedTuple):
@@ -88,9 +90,13 @@ def again(job: Job, restart: Restart, now: float) -> Again | GiveUp:
         # Nothing went wrong, so there is nothing to wait for.
         return Again(restart, job.streak, now, RestartScope.GANG)
     streak = _streak(job, now)
-    alone = policy.scope is RestartScope.RANK and restart.cause in (Cause.EXIT, Cause.OOM)
+    alone = policy.scope is RestartScope.RANK and restart.cause in KEEPS_ITS_PLACE
     scope = RestartScope.RANK if alone else RestartScope.GANG
-    return Again(restart, streak, now + retry_after(policy, streak, job.id), scope)
+    # What somebody removed by hand is put back at once, unless it keeps on vanishing.
+    wait_s = 0.0 if restart.cause is Cause.VANISHED and streak == 1 else None
+    if wait_s is None:
+        wait_s = retry_after(policy, streak, job.id)
+    return Again(restart, streak, now + wait_s, scope)
 
 
 def spends_budget(policy: RestartPolicy, cause: Cause) -> bool:
@@ -109,8 +115,10 @@ def _rule_forbids(rule: RestartRule, failed: Rank, cause: Cause) -> str:
     """The reason why this rule ends the job here, or nothing."""
     match rule:
         case RestartRule.NEVER:
-            # Never means that nothing runs twice, so a rank that never ran may still be tried.
-            return "restart_never" if failed.started_at is not None else ""
+            # Never means that nothing runs twice, so a rank that never ran may still be tried; and
+            # one that somebody removed without a trace is put back, as Kubernetes would do it.
+            ran = cause not in PLATFORM_CAUSES or failed.started_at is not None
+            return "restart_never" if ran and cause is not Cause.VANISHED else ""
         case RestartRule.EXIT_CODE:
             code = failed.exit_code
             permanent = cause is Cause.EXIT and code is not None and code <= PERMANENT_CODE_MAX

@@ -49,31 +49,37 @@ def _judge(draft: Draft, attempt: Attempt) -> None:
     job = draft.job
     if _has_succeeded(job, attempt):
         draft.add(e.JobSucceeded(job.id))
-    elif failing := [i for i, rank in enumerate(attempt.ranks) if _has_failed(rank)]:
+    elif failing := [i for i, rank in enumerate(attempt.ranks) if rank.failed]:
         _fail(draft, attempt, failing)
+    elif used_up := _used_up_in_place(job, attempt):
+        stop_attempt(draft, used_up)
     elif attempt.state is AttemptState.STARTING and attempt.up == len(attempt.ranks):
         draft.add(e.GangStarted(job.id, attempt.number))
 
 
 def _has_succeeded(job: Job, attempt: Attempt) -> bool:
-    ranks = job.spec.ranks_of(job.spec.done_when.role)
-    done = [attempt.ranks[i].exit_code == 0 and _has_exited(attempt.ranks[i]) for i in ranks]
-    return all(done) or (job.spec.done_when.first and done[0])
+    rule = job.spec.done_when
+    deciders = [attempt.ranks[i] for i in job.spec.ranks_of(rule.role)]
+    if rule.first and deciders[0].done and deciders[0].exit_code == 0:
+        return True
+    return (any if rule.any else all)([rank.done for rank in deciders])
 
 
-def _has_exited(rank: Rank) -> bool:
-    return rank.state is RankState.EXITED
-
-
-def _has_failed(rank: Rank) -> bool:
-    if rank.state is RankState.EXITED:
-        return rank.exit_code != 0
-    return rank.state in (RankState.LOST, RankState.GONE)
+def _used_up_in_place(job: Job, attempt: Attempt) -> GiveUp | None:
+    """Restarts in place have happened already, so the one that uses the budget up is the last."""
+    limit = job.spec.restart.limit
+    if limit is None or job.failures < max(limit, 1):
+        return None
+    restarted = sum(rank.restarted for rank in attempt.ranks)
+    if not restarted:
+        return None
+    return GiveUp("retries_exhausted", f"{job.message}; its limit is {limit} restarts", None, None)
 
 
 def _fail(draft: Draft, attempt: Attempt, failing: list[int]) -> None:
     """One verdict for all ranks that failed; with single-rank restarts, one for each."""
     failing.sort(key=lambda i: attempt.ranks[i].cause not in PLATFORM_CAUSES)
+    failing = [i for i in failing if not _can_be_spared(draft, attempt, i)]
     while failing:
         verdicts = [restart.after_failure(draft.job, i, draft.now) for i in failing]
         verdict = verdicts[0]
@@ -86,6 +92,16 @@ def _fail(draft: Draft, attempt: Attempt, failing: list[int]) -> None:
         else:
             stop_attempt(draft, verdict)
             return
+
+
+def _can_be_spared(draft: Draft, attempt: Attempt, rank: int) -> bool:
+    """Whether the rank failed for good and its role is one that goes on without it."""
+    role, _ = draft.job.spec.role_of(rank)
+    if not role.expendable:
+        return False
+    others = [attempt.ranks[i] for i in draft.job.spec.ranks_of(role.name)]
+    verdict = restart.after_failure(draft.job, rank, draft.now)
+    return isinstance(verdict, GiveUp) and not all(other.failed for other in others)
 
 
 def stop_attempt(draft: Draft, verdict: Again | GiveUp) -> None:

@@ -25,7 +25,7 @@ from controlplane.commands import (
     ReportNodeRemoved,
     ReportRanks,
 )
-from controlplane.effects import Effect, LaunchGang, StopGang, Survey
+from controlplane.effects import Effect, LaunchGang, StopGang, Survey, ranks_to_run
 from controlplane.job import Job
 from controlplane.model import Cause, Exit, NodeInfo
 from simulator import machine as m
@@ -40,12 +40,12 @@ _MESSAGES = {FaultKind.CRASH: "node {} crashed", FaultKind.SPOT_RECLAIM: "node {
 
 
 class _Key(NamedTuple):
-    """A gang in the machine: the attempt's ranks, or one rank that runs once more."""
+    """A gang in the machine: the attempt's ranks, or one rank that starts by itself."""
 
     job: str
     attempt: int
     incarnation: int = 0
-    rank: int = 0
+    rank: int = -1
 
 
 class _Seen:
@@ -133,7 +133,7 @@ class SimulatedCluster:
         seen = self._seen[job.id] = _Seen(job.id, attempt.number)
         if is_new(attempt):
             key = _Key(job.id, attempt.number)
-            self._start(seen, key, job, attempt, _ranks(len(attempt.ranks)))
+            self._start(seen, key, job, attempt, _first_ranks(job, attempt))
         else:
             self._adopt(seen, job, attempt)
 
@@ -144,6 +144,8 @@ class SimulatedCluster:
             for i, rank in enumerate(attempt.ranks)
             if rank.incarnation == 0 and rank.state in (RankState.PENDING, RankState.RUNNING)
         )
+        if any(role.starts_after for role in job.spec.roles):
+            here = tuple(i for i in here if not _comes_later(job, i))
         self._start(seen, _Key(job.id, attempt.number), job, attempt, here)
         self._start_again(seen, job, attempt)
         for i, rank in enumerate(attempt.ranks):
@@ -152,8 +154,8 @@ class SimulatedCluster:
                 self._tell(_Key(job.id, attempt.number, rank.incarnation), exited=(lost,))
 
     def _start_again(self, seen: _Seen, job: Job, attempt: Attempt) -> None:
-        """Starts every rank that is to run once more and does not yet."""
-        for key in _once_more(job, attempt):
+        """Starts every rank that is to run by itself and does not yet."""
+        for key in _by_themselves(job, attempt):
             if key not in seen.keys:
                 self._start(seen, key, job, attempt, (key.rank,))
 
@@ -317,6 +319,29 @@ def _info(node: NodeModel) -> NodeInfo:
 def _attempt(job: Job) -> Attempt:
     assert job.attempt is not None, f"{job.id} was never placed"
     return job.attempt
+
+
+def _first_ranks(job: Job, attempt: Attempt) -> tuple[int, ...]:
+    """The ranks that start with the gang, and not only once others run."""
+    if not any(role.starts_after for role in job.spec.roles):
+        return _ranks(len(attempt.ranks))
+    return tuple(i for i in range(len(attempt.ranks)) if not _comes_later(job, i))
+
+
+def _comes_later(job: Job, rank: int) -> bool:
+    return bool(job.spec.role_of(rank)[0].starts_after)
+
+
+def _by_themselves(job: Job, attempt: Attempt) -> list[_Key]:
+    """The ranks that start by themselves: once more, or because those they waited for run now."""
+    keys = _once_more(job, attempt)
+    if any(role.starts_after for role in job.spec.roles):
+        keys += [
+            _Key(job.id, attempt.number, 0, i)
+            for i in ranks_to_run(job)
+            if attempt.ranks[i].incarnation == 0 and _comes_later(job, i)
+        ]
+    return keys
 
 
 def _once_more(job: Job, attempt: Attempt, *, lost: bool = False) -> list[_Key]:

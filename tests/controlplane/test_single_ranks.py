@@ -1,0 +1,201 @@
+"""Ranks that end, vanish, are told to go, or start again by themselves while the gang lives on."""
+
+import pytest
+
+from controlplane import commands as c
+from controlplane import events as e
+from controlplane.attempt import RankState
+from controlplane.effects import ranks_to_run, wanted
+from controlplane.job import Phase
+from controlplane.model import Cause, DoneWhen, Exit, RestartPolicy, RestartRule, RestartScope, Role
+from tests.controlplane.specification import Given, exited, node, running_job, spec, submit
+
+ALONE = RestartPolicy(limit=2, scope=RestartScope.RANK)
+
+
+def leaving(rank, cause=Cause.EVICTION):
+    told = Exit(rank, None, cause, "its node is drained")
+    return c.ReportRanks(job="j1", attempt=1, leaving=(told,))
+
+
+def gone(rank, incarnation=0):
+    return c.ReportRanks(job="j1", attempt=1, gone=(rank,), incarnation=incarnation)
+
+
+def rank_state(given, rank):
+    return given.job().attempt.ranks[rank].state
+
+
+def test_a_rank_that_is_told_to_go_keeps_its_devices_until_it_is_gone():
+    given = running_job().when(leaving(0))
+
+    given.then_kinds(e.RanksLost, e.JobRestarting)
+    assert given.job().restarts[0].cause is Cause.EVICTION
+    assert given.job().failures == 0
+    assert given.world.free.total == 0
+
+    given.when(gone(0), gone(1)).then_kinds(e.RanksGone, e.RanksGone, e.AttemptEnded)
+    assert given.world.free.total == 8
+
+
+def test_a_rank_that_leaves_starts_again_only_when_its_old_process_is_gone():
+    given = running_job(spec(restart=ALONE)).when(leaving(0))
+    given.then_kinds(e.RanksLost, e.RankRestarting)
+
+    given.later(1_000).when_time_comes().then()
+    assert rank_state(given, 0) is RankState.LOST
+    assert 0 not in ranks_to_run(given.job())
+
+    given.when(gone(0)).then_kinds(e.RanksGone)
+    assert rank_state(given, 0) is RankState.BACKOFF
+    given.when_time_comes().then(e.RankRelaunched("j1", 1, 0))
+    assert rank_state(given, 0) is RankState.PENDING
+    # The first run's end comes late, and is not the second's.
+    given.when(gone(0)).then()
+
+
+def test_a_leaving_rank_that_exits_starts_again_too():
+    given = running_job(spec(restart=ALONE)).when(leaving(0)).when(exited(0, 143))
+
+    given.then_kinds(e.RanksExited)
+    assert rank_state(given, 0) is RankState.BACKOFF
+    assert given.world.free.total == 0
+
+
+def test_a_node_that_is_removed_takes_a_leaving_rank_and_the_gang_with_it():
+    given = running_job(spec(restart=ALONE)).when(leaving(0))
+
+    given.when(c.ReportNodeRemoved(node="n1"))
+
+    given.then_kinds(e.NodeRemoved, e.RanksLost, e.RanksGone, e.JobRestarting, e.AttemptEnded)
+
+
+def test_never_means_that_a_rank_told_to_go_fails_the_job():
+    given = running_job(spec(rule=RestartRule.NEVER)).when(leaving(0))
+
+    given.then_kinds(e.RanksLost, e.JobFailed)
+    assert given.job().reason == "restart_never"
+
+
+@pytest.mark.parametrize("rule", list(RestartRule))
+def test_a_rank_that_vanished_is_put_back_at_once_whatever_its_rule(rule):
+    given = running_job(spec(rule=rule, restart=ALONE)).when(gone(1))
+
+    given.then_kinds(e.RanksGone, e.RankRestarting)
+    given.when_time_comes().then(e.RankRelaunched("j1", 1, 1))
+    assert given.job().phase is Phase.RUNNING
+    assert given.job().failures == 0
+
+
+def test_a_rank_that_keeps_on_vanishing_waits_longer():
+    given = running_job(spec(restart=ALONE)).when(gone(1)).when_time_comes()
+    given.when(c.ReportRanks(job="j1", attempt=1, started=(1,), incarnation=1))
+
+    given.when(gone(1, incarnation=1)).then_kinds(e.RanksGone, e.RankRestarting)
+
+    assert given.decided[1].retry_at > given.now
+    given.when_time_comes().then()
+
+
+def in_place(*counts):
+    return c.ReportRanks(job="j1", attempt=1, restarted=counts)
+
+
+def test_restarts_in_place_spend_the_budget_and_the_last_one_ends_the_job():
+    given = running_job()
+
+    given.when(in_place((0, 1))).then_kinds(e.RanksRestartedInPlace)
+    assert (given.job().failures, given.job().phase) == (1, Phase.RUNNING)
+    given.when(in_place((0, 1))).then()
+    given.when(in_place((1, 1))).then_kinds(e.RanksRestartedInPlace, e.JobFailed)
+    assert given.job().reason == "retries_exhausted"
+
+
+def test_a_limit_of_0_allows_no_restart_in_place():
+    given = running_job(spec(restart=RestartPolicy(limit=0)))
+
+    given.when(in_place((0, 1))).then_kinds(e.RanksRestartedInPlace, e.JobFailed)
+
+
+def test_under_never_nothing_restarts_in_place_whatever_is_counted():
+    given = running_job(spec(rule=RestartRule.NEVER)).when(in_place((0, 9)))
+
+    given.then_kinds(e.RanksRestartedInPlace)
+    assert given.job().failures == 0
+
+
+def test_a_count_of_a_million_makes_a_short_ledger():
+    given = running_job(spec(restart=RestartPolicy(limit=None))).when(in_place((0, 1_000_000)))
+
+    assert len(given.job().restarts) == 100
+    assert given.job().phase is Phase.RUNNING
+
+
+def test_any_rank_may_decide():
+    given = running_job(spec(done_when=DoneWhen("Worker", any=True)))
+
+    given.when(exited(1)).then_kinds(e.RanksExited, e.JobSucceeded)
+
+
+def completed(*ranks):
+    exits = tuple(Exit(i, None, Cause.COMPLETED) for i in ranks)
+    return c.ReportRanks(job="j1", attempt=1, exited=exits)
+
+
+def test_ranks_that_ended_well_count_even_if_nobody_saw_their_code():
+    given = running_job().when(completed(0))
+    given.then_kinds(e.RanksExited)
+
+    given.when(completed(1)).then_kinds(e.RanksExited, e.JobSucceeded, e.AttemptEnded)
+
+
+def test_the_first_rank_decides_alone_only_with_a_code_that_was_seen():
+    given = running_job(spec(done_when=DoneWhen("Worker", first=True)))
+
+    given.when(completed(0)).then_kinds(e.RanksExited)
+
+    assert given.job().phase is Phase.RUNNING
+
+
+def expendable(rule=RestartRule.NEVER):
+    role = Role(name="Worker", replicas=2, gpus=4, restart=rule, expendable=True)
+    return spec(roles=(role,))
+
+
+def test_a_job_goes_on_without_an_expendable_rank():
+    given = running_job(expendable()).when(exited(1, 1))
+
+    given.then_kinds(e.RanksExited)
+    assert given.job().phase is Phase.RUNNING
+
+
+def test_a_job_does_not_go_on_when_none_of_an_expendable_role_is_left():
+    given = running_job(expendable()).when(exited(1, 1))
+
+    given.when(exited(0, 1)).then_kinds(e.RanksExited, e.JobFailed, e.AttemptEnded)
+
+
+LAUNCHER = Role(name="Launcher", starts_after="Worker")
+WORKERS = Role(name="Worker", replicas=2, gpus=2, serves=True)
+
+
+def test_a_role_may_wait_until_another_one_runs():
+    waiting = spec(roles=(LAUNCHER, WORKERS), done_when=DoneWhen("Launcher"))
+    given = Given(node()).when(submit(of=waiting)).when_scheduled()
+    before = wanted(given.job())
+    assert ranks_to_run(given.job()) == [1, 2]
+
+    given.when(c.ReportRanks(job="j1", attempt=1, started=(1,)))
+    assert wanted(given.job()) == before
+    given.when(c.ReportRanks(job="j1", attempt=1, started=(2,)))
+
+    assert ranks_to_run(given.job()) == [0, 1, 2]
+    assert wanted(given.job()) != before
+
+
+def test_a_job_that_another_controller_runs_is_left_alone():
+    theirs = spec(managed_by="kueue.x-k8s.io/multikueue")
+    given = Given(node()).when(submit(of=theirs)).when_scheduled()
+
+    given.then()
+    assert given.job().phase is Phase.QUEUED
