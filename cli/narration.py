@@ -61,6 +61,9 @@ def _tell_of_decision(event: e.JobEvent) -> str:
             return f"rank {rank} restarts alone: {_restart(restart)}"
         case e.RankRelaunched(rank=rank):
             return f"rank {rank} was launched again"
+        case e.RanksAdded(first=first, placement=placement):
+            added = tuple(range(first, first + len(placement)))
+            return f"{_which(added)} added on {_nodes(placement)}"
         case e.RanksRestartedInPlace(counts=counts):
             return f"{_which(tuple(i for i, _ in counts))} started again in place by the cluster"
         case e.JobRestarting(restart=restart):

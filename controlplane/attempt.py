@@ -75,7 +75,7 @@ class Rank(Value, frozen=True, array_like=True):
     @property
     def failed(self) -> bool:
         """Whether it has ended badly, or is about to, and nothing has been decided about it yet."""
-        if self.retry_at is not None:
+        if self.retry_at is not None or self.cause is Cause.SCALED:
             return False
         if self.state is RankState.EXITED:
             return not self.done
@@ -169,6 +169,25 @@ def exited(attempt: Attempt, event: e.RanksExited, at: float) -> Attempt:
             message=end.message,
         )
     return replace(attempt, ranks=tuple(ranks), up=up, holding=holding)
+
+
+def added(attempt: Attempt, event: e.RanksAdded, at: float) -> Attempt:
+    """The gang with more ranks at its end, where earlier ones may have been let go before."""
+    first, slots, size = event.first, event.placement, len(attempt.ranks)
+    assert not any(rank.state in HOLDING for rank in attempt.ranks[first:]), event
+    runs = [
+        attempt.ranks[i].incarnation + 1 if i < size else 0
+        for i in range(first, first + len(slots))
+    ]
+    ranks = [*attempt.ranks[:first], *(Rank(incarnation=run, relaunched_at=at) for run in runs)]
+    grown = replace(attempt, ranks=tuple(ranks), placement=(*attempt.placement[:first], *slots))
+    return replace(grown, up=count_up(grown), holding=count_holding(grown))
+
+
+def staying(attempt: Attempt, size: int) -> int:
+    """How many of the first `size` ranks are there to stay: all before one that was let go."""
+    ranks = attempt.ranks[:size]
+    return next((i for i, rank in enumerate(ranks) if rank.cause is Cause.SCALED), len(ranks))
 
 
 def with_ranks(attempt: Attempt, event: e.JobEvent, at: float) -> Attempt:

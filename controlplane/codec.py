@@ -30,6 +30,7 @@ EVENT_TYPES: dict[str, type[e.Event]] = {
         e.RankRestarting,
         e.RankRelaunched,
         e.RanksRestartedInPlace,
+        e.RanksAdded,
         e.JobRestarting,
         e.JobRequeued,
         e.AttemptEnded,

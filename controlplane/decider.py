@@ -11,8 +11,9 @@ from controlplane import commands as c
 from controlplane import events as e
 from controlplane import restart
 from controlplane.admission import admit, problems, require_fit
+from controlplane.attempt import HOLDING
 from controlplane.errors import Rejected
-from controlplane.job import ACTIVE, Job, Phase, scaled
+from controlplane.job import ACTIVE, Job, Phase, scaled, scales_in_place
 from controlplane.model import Cause, Restart, is_label
 from controlplane.reports import node_lost, node_removed, node_reported, parts_of, ranks_reported
 from controlplane.settling import Draft, settle, stop_attempt
@@ -131,6 +132,17 @@ def _resume(draft: Draft) -> None:
     draft.add(e.JobResumed(job.id))
 
 
+def _let_go(draft: Draft) -> None:
+    """Ranks beyond the new size are to end; if there are too few, the scheduler adds some."""
+    attempt, size = draft.job.attempt, draft.job.spec.size
+    assert attempt is not None
+    ranks = enumerate(attempt.ranks)
+    surplus = tuple(i for i, rank in ranks if i >= size and rank.state in HOLDING)
+    if surplus:
+        told = "the job was scaled down"
+        draft.add(e.RanksLost(draft.job.id, attempt.number, surplus, told, Cause.SCALED))
+
+
 def _scale(world: World, draft: Draft, command: c.ScaleJob) -> None:
     job, now = draft.job, draft.now
     role = job.spec.role(command.role)
@@ -140,11 +152,18 @@ def _scale(world: World, draft: Draft, command: c.ScaleJob) -> None:
     if role.replicas == command.replicas:
         return
     spec = scaled(job.spec, role.name, command.replicas)
+    least, most = role.min_replicas or 0, role.max_replicas
+    if command.replicas < least or (most is not None and command.replicas > most):
+        allowed = f"at least {least}" if most is None else f"between {least} and {most}"
+        told = f"{command.replicas} replicas; {role.name} may have {allowed}"
+        raise Rejected("invalid_job", told, field=f"spec.roles[{role.name}].replicas")
     for field, problem in problems(job.namespace, job.name, spec):
         raise Rejected("invalid_job", f"{field}: {problem}", field=field)
     require_fit(world, spec)
     draft.add(e.JobScaled(job.id, role.name, command.replicas))
-    if job.phase in ACTIVE and job.attempt is not None:
+    if scales_in_place(job, role.name):
+        _let_go(draft)
+    elif job.phase in ACTIVE and job.attempt is not None:
         message = f"{role.name} went from {role.replicas} to {command.replicas} replicas"
         resized = Restart(now, job.attempt.number, Cause.SCALED, False, message=message)
         stop_attempt(draft, restart.again(job, resized, now))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from controlplane.attempt import LIVE, Attempt, AttemptState, RankState
+from controlplane.attempt import LIVE, Attempt, AttemptState, RankState, staying
 from controlplane.job import Job
 
 
@@ -58,6 +58,7 @@ def ranks_to_run(job: Job) -> list[int]:
 
 
 _RUNS = (RankState.PENDING, RankState.RUNNING)
+_UP = (RankState.RUNNING, RankState.EXITED)
 
 
 def _held_back(job: Job, attempt: Attempt) -> frozenset[int]:
@@ -66,15 +67,19 @@ def _held_back(job: Job, attempt: Attempt) -> frozenset[int]:
     waiting = [role for role in spec.roles if role.starts_after]
     found: list[int] = []
     for role in waiting:
-        if not all(attempt.ranks[i].started_at for i in spec.ranks_of(role.starts_after)):
-            mine = spec.ranks_of(role.name)
+        there = staying(attempt, spec.size)
+        first = [i for i in spec.ranks_of(role.starts_after) if i < there]
+        if not all(attempt.ranks[i].state in _UP for i in first):
+            mine = [i for i in spec.ranks_of(role.name) if i < there]
             found += [i for i in mine if attempt.ranks[i].state is RankState.PENDING]
     return frozenset(found)
 
 
 def _revision(job: Job, attempt: Attempt) -> tuple[int, ...]:
     """Changes whenever `ranks_to_run` may have. Most jobs have neither restarts nor such roles."""
-    if not job.restarts and not any(role.starts_after for role in job.spec.roles):
+    size, ranks = job.spec.size, len(attempt.ranks)
+    waits = any(role.starts_after for role in job.spec.roles)
+    if not job.restarts and not waits and size == ranks:
         return ()
     again = sum(rank.incarnation for rank in attempt.ranks)
-    return len(job.restarts), again, len(_held_back(job, attempt))
+    return len(job.restarts), again, len(_held_back(job, attempt)), size, ranks

@@ -26,6 +26,7 @@ from controlplane.job import Job
 from controlplane.ports import Clock, Cluster, EventLog
 from controlplane.replay import rebuild, take_snapshot
 from controlplane.scheduling.cycle import schedule
+from controlplane.scheduling.growth import grow
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.settling import due
 from controlplane.state import Receipt
@@ -199,8 +200,11 @@ class Engine:
                 step.record(event)
 
     def _place_gangs(self, step: "_Step") -> None:
-        for placed in schedule(Snapshot(self.world)):
-            step.record(placed)
+        snapshot = Snapshot(self.world)
+        placed = schedule(snapshot)
+        added = grow(snapshot, placed) if self.world.growing else []
+        for decided in (*placed, *added):
+            step.record(decided)
 
     async def _commit(self, step: "_Step") -> None:
         if step.batch:

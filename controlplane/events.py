@@ -69,6 +69,14 @@ class RanksLost(JobEvent, frozen=True):
     cause: Cause = Cause.NODE_LOST
 
 
+class RanksAdded(JobEvent, frozen=True):
+    """A running gang grows: the ranks from `first` on get these slots and are to be launched."""
+
+    attempt: int
+    first: int
+    placement: Placement
+
+
 class RanksRestartedInPlace(JobEvent, frozen=True):
     """The cluster itself started the processes of running ranks again, so many times by now."""
 

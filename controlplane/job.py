@@ -63,6 +63,7 @@ PHASE_KEEPERS: frozenset[type[e.Event]] = frozenset(
         e.RankRestarting,
         e.RankRelaunched,
         e.RanksRestartedInPlace,
+        e.RanksAdded,
         e.AttemptEnded,
         e.JobScaled,
         e.JobDeleteRequested,
@@ -160,6 +161,10 @@ def _ranks_exited(job: Job, event: e.RanksExited, at: float, position: int) -> J
 
 def _ranks_changed(job: Job, event: e.JobEvent, at: float, position: int) -> Job:
     return replace(job, attempt=a.with_ranks(_attempt(job), event, at))
+
+
+def _ranks_added(job: Job, event: e.RanksAdded, at: float, position: int) -> Job:
+    return replace(job, attempt=a.added(_attempt(job), event, at))
 
 
 def _attempt(job: Job) -> Attempt:
@@ -263,6 +268,7 @@ EVOLVE: dict[type[e.Event], Callable[[Job, Any, float, int], Job]] = {
     e.RankRelaunched: _ranks_changed,
     e.RankRestarting: _rank_restarting,
     e.RanksRestartedInPlace: _restarted_in_place,
+    e.RanksAdded: _ranks_added,
     e.AttemptEnded: _attempt_ended,
     e.JobRestarting: _gang_restarting,
     e.JobRequeued: _requeued,
@@ -280,6 +286,27 @@ def scaled(spec: JobSpec, role: str, replicas: int) -> JobSpec:
     """The spec with another number of replicas in one role."""
     roles = tuple(replace(r, replicas=replicas) if r.name == role else r for r in spec.roles)
     return replace(spec, roles=roles)
+
+
+def scales_in_place(job: Job, role: str) -> bool:
+    """Whether the role's ranks can come and go while the rest of the gang runs on.
+
+    The role must be made for it, and be the last one, since ranks count through the roles.
+    """
+    last = job.spec.roles[-1]
+    return job.phase is Phase.RUNNING and last.name == role and last.is_elastic
+
+
+def ranks_wanted(job: Job) -> range:
+    """The ranks that a running gang should have and has not: it was told to grow."""
+    attempt, size = job.attempt, job.spec.size
+    if job.phase is not Phase.RUNNING or attempt is None or not job.spec.roles[-1].is_elastic:
+        return range(0)
+    first = a.staying(attempt, size)
+    if any(rank.state in a.HOLDING for rank in attempt.ranks[first:]):
+        # Those that were let go must have left before others take their numbers.
+        return range(0)
+    return range(first, size)
 
 
 def deadline(job: Job) -> float | None:

@@ -113,6 +113,11 @@ class Role(Value, frozen=True, kw_only=True):
     # The job goes on without a rank of this role that failed for good, while others of it are left.
     expendable: bool = False
 
+    @property
+    def is_elastic(self) -> bool:
+        """Whether its ranks may come and go while the others run."""
+        return self.expendable or self.min_replicas is not None or self.max_replicas is not None
+
 
 class DoneWhen(Value, frozen=True):
     """Whose success is the job's success.

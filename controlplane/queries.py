@@ -179,8 +179,6 @@ def job_detail(job: Job) -> JobDetail:
 
 
 def _attempt_view(spec: JobSpec, attempt: Attempt) -> AttemptView:
-    # A job that was scaled after this attempt has other roles now than its ranks were made for.
-    names = spec if spec.size == len(attempt.ranks) else None
     return AttemptView(
         number=attempt.number,
         state=attempt.state,
@@ -190,8 +188,9 @@ def _attempt_view(spec: JobSpec, attempt: Attempt) -> AttemptView:
         ranks=[
             RankView(
                 rank=index,
-                name=f"rank-{index}" if names is None else names.rank_name(index),
-                role="" if names is None else names.role_of(index)[0].name,
+                # A job that was scaled since may have fewer ranks by now.
+                name=spec.rank_name(index) if index < spec.size else f"rank-{index}",
+                role=spec.role_of(index)[0].name if index < spec.size else "",
                 state=rank.state,
                 node=attempt.placement[index].node,
                 devices=attempt.placement[index].devices,

@@ -76,7 +76,7 @@ def _restarted_in_place(
     """
     ledger = []
     for rank, count in counts:
-        if job.spec.role_of(rank)[0].restart is RestartRule.NEVER:
+        if rank >= job.spec.size or job.spec.role_of(rank)[0].restart is RestartRule.NEVER:
             continue
         message = f"{job.spec.rank_name(rank)} was started again in place"
         node = attempt.placement[rank].node

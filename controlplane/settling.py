@@ -6,7 +6,7 @@ finds them again. `settle` is what follows at once; `due` is what follows becaus
 
 from controlplane import events as e
 from controlplane import restart
-from controlplane.attempt import Attempt, AttemptState, Rank, RankState, launched_at
+from controlplane.attempt import Attempt, AttemptState, Rank, RankState, launched_at, staying
 from controlplane.job import ACTIVE, FINISHED, Job, Phase, evolve
 from controlplane.model import PLATFORM_CAUSES, Cause, Restart, RestartScope
 from controlplane.restart import Again, GiveUp
@@ -49,7 +49,7 @@ def _judge(draft: Draft, attempt: Attempt) -> None:
     job = draft.job
     if _has_succeeded(job, attempt):
         draft.add(e.JobSucceeded(job.id))
-    elif failing := [i for i, rank in enumerate(attempt.ranks) if rank.failed]:
+    elif failing := _failing(draft, attempt):
         _fail(draft, attempt, failing)
     elif used_up := _used_up_in_place(job, attempt):
         stop_attempt(draft, used_up)
@@ -59,10 +59,21 @@ def _judge(draft: Draft, attempt: Attempt) -> None:
 
 def _has_succeeded(job: Job, attempt: Attempt) -> bool:
     rule = job.spec.done_when
-    deciders = [attempt.ranks[i] for i in job.spec.ranks_of(rule.role)]
-    if rule.first and deciders[0].done and deciders[0].exit_code == 0:
+    there = staying(attempt, job.spec.size)
+    deciders = [attempt.ranks[i] for i in job.spec.ranks_of(rule.role) if i < there]
+    if rule.first and deciders and deciders[0].done and deciders[0].exit_code == 0:
         return True
-    return (any if rule.any else all)([rank.done for rank in deciders])
+    role = job.spec.role(rule.role)
+    if role is not None and role.expendable:
+        deciders = [rank for rank in deciders if not rank.failed]
+    done = [rank.done for rank in deciders]
+    return any(done) and (rule.any or all(done))
+
+
+def _failing(draft: Draft, attempt: Attempt) -> list[int]:
+    """The ranks that failed and that the job cannot do without."""
+    failing = [i for i, rank in enumerate(attempt.ranks[: draft.job.spec.size]) if rank.failed]
+    return [i for i in failing if not _can_be_spared(draft, attempt, i)]
 
 
 def _used_up_in_place(job: Job, attempt: Attempt) -> GiveUp | None:
@@ -79,7 +90,6 @@ def _used_up_in_place(job: Job, attempt: Attempt) -> GiveUp | None:
 def _fail(draft: Draft, attempt: Attempt, failing: list[int]) -> None:
     """One verdict for all ranks that failed; with single-rank restarts, one for each."""
     failing.sort(key=lambda i: attempt.ranks[i].cause not in PLATFORM_CAUSES)
-    failing = [i for i in failing if not _can_be_spared(draft, attempt, i)]
     while failing:
         verdicts = [restart.after_failure(draft.job, i, draft.now) for i in failing]
         verdict = verdicts[0]
@@ -99,7 +109,8 @@ def _can_be_spared(draft: Draft, attempt: Attempt, rank: int) -> bool:
     role, _ = draft.job.spec.role_of(rank)
     if not role.expendable:
         return False
-    others = [attempt.ranks[i] for i in draft.job.spec.ranks_of(role.name)]
+    there = staying(attempt, draft.job.spec.size)
+    others = [attempt.ranks[i] for i in draft.job.spec.ranks_of(role.name) if i < there]
     verdict = restart.after_failure(draft.job, rank, draft.now)
     return isinstance(verdict, GiveUp) and not all(other.failed for other in others)
 

@@ -11,7 +11,7 @@ from controlplane import attempt as a
 from controlplane import events as e
 from controlplane.attempt import HOLDING, Attempt
 from controlplane.devices import FreeDevices, mask_of
-from controlplane.job import Job, Phase, deadline
+from controlplane.job import Job, Phase, deadline, ranks_wanted
 from controlplane.state import Image, Node, State
 
 # A queued job's place: minus its priority, the position at which it was queued, and its id. So the
@@ -76,12 +76,20 @@ class World(State):
                 del line[bisect_left(line, place_in_line(before))]
             if is_waiting(after):
                 self._join_line(after)
+        if before.spec is not after.spec or before.attempt is not after.attempt:
+            self._note_growth(after)
         if before.attempt is not after.attempt:
             if after.live_attempt is None:
                 self.live.pop(after.id, None)
             else:
                 self.live[after.id] = None
         self._note_deadline(after)
+
+    def _note_growth(self, job: Job) -> None:
+        if job.spec.roles[-1].is_elastic and ranks_wanted(job):
+            self.growing[job.id] = None
+        else:
+            self.growing.pop(job.id, None)
 
     def _join_line(self, job: Job) -> None:
         line, place = self.waiting.setdefault(job.spec.queue, []), place_in_line(job)
@@ -103,6 +111,9 @@ class World(State):
         """Takes and gives back what the event changed about who holds which device."""
         old, new = before.attempt, after.attempt
         if new is None or new is old:
+            return
+        if isinstance(event, e.RanksAdded):
+            self._take(after, new, range(event.first, len(new.ranks)))
             return
         if old is None or old.number != new.number:
             self._take(after, new, range(len(new.ranks)))
@@ -218,6 +229,8 @@ class World(State):
         self.by_phase: dict[Phase, dict[str, None]] = {phase: {} for phase in Phase}
         # The jobs of which something is, or should be, in the cluster.
         self.live: dict[str, None] = {}
+        # The jobs whose gangs were told to grow.
+        self.growing: dict[str, None] = {}
         # Queue -> its queued jobs in order; queue -> GPUs its jobs hold.
         self.waiting: dict[str, list[Waiting]] = {}
         self.used: dict[str, int] = {}
@@ -239,6 +252,7 @@ class World(State):
             self.ids[job.namespace, job.name] = job.id
             self._index(job)
             attempt = job.live_attempt
+            self._note_growth(job)
             if attempt is not None:
                 self.live[job.id] = None
                 held = [i for i, rank in enumerate(attempt.ranks) if rank.state in HOLDING]
@@ -250,6 +264,7 @@ class World(State):
         assert self.ids == twin.ids
         assert self.by_phase == twin.by_phase
         assert self.live == twin.live
+        assert self.growing == twin.growing
         assert {q: line for q, line in self.waiting.items() if line} == {
             q: line for q, line in twin.waiting.items() if line
         }

@@ -195,6 +195,19 @@ class Machine:
             run.stopping = True
             self._after(self._delays.stop_s, partial(self._vanish, run))
 
+    def stop_ranks(self, key: Key, ranks: Iterable[int]) -> None:
+        """Some ranks of a gang go away, and the others go on."""
+        run = self._runs.get(key)
+        leaving = frozenset(ranks)
+        if run is not None and not run.stopping and leaving & run.alive:
+            self._after(self._delays.stop_s, partial(self._drop, run, leaving))
+
+    def _drop(self, run: _Run, leaving: frozenset[int], _: Event) -> None:
+        ranks = tuple(sorted(leaving & run.alive))
+        if ranks:
+            self._release(run, ranks)
+            self._tell(Stopped(run.gang.key, ranks))
+
     def fail(self, name: str, repair_s: float | None, kind: FaultKind = FaultKind.CRASH) -> None:
         """A node fails now, and all that runs there ends with it."""
         node = self._nodes[name]

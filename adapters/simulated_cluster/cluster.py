@@ -51,12 +51,16 @@ class _Key(NamedTuple):
 class _Seen:
     """What is known of a job's latest attempt: what was started, and all that was reported."""
 
-    __slots__ = ("attempt", "job", "keys", "left", "reports", "stopping")
+    __slots__ = ("attempt", "first", "job", "keys", "leaving", "left", "reports", "stopping")
 
     def __init__(self, job: str, attempt: int) -> None:
         self.job = job
         self.attempt = attempt
         self.keys: list[_Key] = []
+        # The ranks that were started in one go; the others are started by themselves.
+        self.first: tuple[int, ...] = ()
+        # The runs of single ranks that were told to end, as (rank, incarnation).
+        self.leaving: set[tuple[int, int]] = set()
         # How many ranks have neither exited nor gone.
         self.left = 0
         self.reports: list[ReportRanks] = []
@@ -129,11 +133,12 @@ class SimulatedCluster:
             if seen.attempt == attempt.number and not seen.stopping:
                 self._tell_again(seen)
                 self._start_again(seen, job, attempt)
+                self._let_go(seen, job, attempt)
             return
         seen = self._seen[job.id] = _Seen(job.id, attempt.number)
         if is_new(attempt):
-            key = _Key(job.id, attempt.number)
-            self._start(seen, key, job, attempt, _first_ranks(job, attempt))
+            seen.first = _first_ranks(job, attempt)
+            self._start(seen, _Key(job.id, attempt.number), job, attempt, seen.first)
         else:
             self._adopt(seen, job, attempt)
 
@@ -146,18 +151,37 @@ class SimulatedCluster:
         )
         if any(role.starts_after for role in job.spec.roles):
             here = tuple(i for i in here if not _comes_later(job, i))
+        seen.first = here
         self._start(seen, _Key(job.id, attempt.number), job, attempt, here)
         self._start_again(seen, job, attempt)
+        self._let_go(seen, job, attempt)
         for i, rank in enumerate(attempt.ranks):
-            if rank.state is RankState.LOST:
+            if rank.state is RankState.LOST and rank.cause is not Cause.SCALED:
                 lost = Exit(i, None, Cause.NODE_LOST, rank.message)
                 self._tell(_Key(job.id, attempt.number, rank.incarnation), exited=(lost,))
 
     def _start_again(self, seen: _Seen, job: Job, attempt: Attempt) -> None:
         """Starts every rank that is to run by itself and does not yet."""
-        for key in _by_themselves(job, attempt):
+        for key in _by_themselves(seen, job, attempt):
             if key not in seen.keys:
                 self._start(seen, key, job, attempt, (key.rank,))
+
+    def _let_go(self, seen: _Seen, job: Job, attempt: Attempt) -> None:
+        """Ends the ranks that a scaled job no longer wants; one that never ran is gone already."""
+        for i, rank in enumerate(attempt.ranks):
+            run = (i, rank.incarnation)
+            if rank.state is not RankState.LOST or rank.cause is not Cause.SCALED:
+                continue
+            if run in seen.leaving:
+                continue
+            seen.leaving.add(run)
+            alone = _Key(job.id, attempt.number, rank.incarnation, i)
+            if alone in seen.keys:
+                self._machine.stop(alone)
+            elif rank.incarnation == 0 and i in seen.first:
+                self._machine.stop_ranks(_Key(job.id, attempt.number), (i,))
+            else:
+                self._tell(alone, gone=(i,))
 
     def _start(
         self, seen: _Seen, key: _Key, job: Job, attempt: Attempt, ranks: tuple[int, ...]
@@ -193,6 +217,17 @@ class SimulatedCluster:
         for key in _once_more(job, attempt, lost=True):
             if key not in seen.keys:
                 self._tell(key, gone=(key.rank,))
+        self._tell_never_started(seen, job, attempt)
+
+    def _tell_never_started(self, seen: _Seen, job: Job, attempt: Attempt) -> None:
+        """Ranks that still waited for others when all were told to stop are gone already."""
+        if len(seen.first) == len(attempt.ranks):
+            return
+        first = frozenset(seen.first)
+        for i, rank in enumerate(attempt.ranks):
+            key = _Key(job.id, attempt.number, 0, i)
+            if rank.incarnation == 0 and i not in first and key not in seen.keys:
+                self._tell(key, gone=(i,))
 
     def _now(self) -> float:
         return self._origin + self._env.now
@@ -332,22 +367,21 @@ def _comes_later(job: Job, rank: int) -> bool:
     return bool(job.spec.role_of(rank)[0].starts_after)
 
 
-def _by_themselves(job: Job, attempt: Attempt) -> list[_Key]:
-    """The ranks that start by themselves: once more, or because those they waited for run now."""
+def _by_themselves(seen: _Seen, job: Job, attempt: Attempt) -> list[_Key]:
+    """The ranks that start by themselves: once more, or later than the first ones."""
     keys = _once_more(job, attempt)
-    if any(role.starts_after for role in job.spec.roles):
+    if len(seen.first) < len(attempt.ranks):
+        first = frozenset(seen.first)
         keys += [
             _Key(job.id, attempt.number, 0, i)
             for i in ranks_to_run(job)
-            if attempt.ranks[i].incarnation == 0 and _comes_later(job, i)
+            if attempt.ranks[i].incarnation == 0 and i not in first
         ]
     return keys
 
 
 def _once_more(job: Job, attempt: Attempt, *, lost: bool = False) -> list[_Key]:
     """The ranks that run, or should, for another time in this attempt; the lost ones if asked."""
-    if not job.restarts:
-        return []
     states = (RankState.PENDING, RankState.RUNNING, *((RankState.LOST,) if lost else ()))
     return [
         _Key(job.id, attempt.number, rank.incarnation, i)

@@ -57,7 +57,10 @@ def working_since(job: Job, attempt: Attempt, rank: Rank) -> float | None:
 
 
 def together(job: Job) -> bool:
-    return job.spec.restart.scope is RestartScope.GANG
+    """Whether no rank gets anywhere without the others."""
+    if job.spec.restart.scope is not RestartScope.GANG:
+        return False
+    return not any([role.expendable for role in job.spec.roles])  # noqa: C419 - in the hot path
 
 
 def is_new(attempt: Attempt) -> bool:

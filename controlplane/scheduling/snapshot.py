@@ -31,6 +31,11 @@ class Snapshot:
         """The queue's waiting jobs, in order."""
         return self._world.waiting.get(queue, ())
 
+    def growing(self) -> list[Job]:
+        """Running jobs whose gangs want more ranks, in the order in which they were submitted."""
+        jobs = [self._world.jobs[job_id] for job_id in self._world.growing]
+        return sorted(jobs, key=lambda job: job.submitted_as)
+
     def job(self, job_id: str) -> Job:
         return self._world.jobs[job_id]
 
@@ -46,4 +51,5 @@ class Snapshot:
         for slot in placement:
             ordinal = self._world.nodes[slot.node].ordinal
             self.free.hold(ordinal, mask_of(slot.devices))
-        self._used[job.spec.queue] = self._used.get(job.spec.queue, 0) + job.spec.gpus
+        gpus = sum([len(slot.devices) for slot in placement])
+        self._used[job.spec.queue] = self._used.get(job.spec.queue, 0) + gpus

@@ -18,6 +18,7 @@ from controlplane.model import (
     Slot,
 )
 from controlplane.scheduling.cycle import schedule
+from controlplane.scheduling.growth import grow
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.settling import due
 from controlplane.world import World
@@ -81,7 +82,9 @@ class Given:
         return self
 
     def when_scheduled(self) -> "Given":
-        self.decided = list(schedule(Snapshot(self.world)))
+        snapshot = Snapshot(self.world)
+        placed = schedule(snapshot)
+        self.decided = [*placed, *grow(snapshot, placed)]
         self.happened(*self.decided)
         return self
 

@@ -28,6 +28,7 @@ from controlplane.model import (
 )
 from controlplane.replay import Rebuilt, fold, open_snapshot, state_hash, take_snapshot
 from controlplane.scheduling.cycle import schedule
+from controlplane.scheduling.growth import grow
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.settling import due
 from controlplane.world import World
@@ -40,15 +41,30 @@ NODES = ["n1", "n2"]
 seeds = st.integers(0, 2**32)
 
 
+WAYS_OF_WORKERS: list[dict[str, object]] = [
+    {},
+    {},
+    {"min_replicas": 0, "max_replicas": 3},
+    {"expendable": True},
+]
+
+
 def some_spec(dice: Random) -> JobSpec:
     rule = dice.choice(list(RestartRule))
     workers = Role(
         name="Worker", replicas=dice.randint(1, 3), gpus=dice.randint(0, 4), restart=rule
     )
-    servers = Role(name="PS", replicas=dice.randint(0, 1), restart=rule, serves=True)
+    workers = replace(workers, **dice.choice(WAYS_OF_WORKERS))
+    servers = Role(
+        name="PS",
+        replicas=dice.randint(0, 1),
+        restart=rule,
+        serves=True,
+        starts_after=dice.choice(["", "", "Worker"]),
+    )
     return spec(
-        roles=(workers, servers),
-        done_when=DoneWhen("Worker", first=dice.random() < 0.5),
+        roles=(servers, workers) if dice.random() < 0.5 else (workers, servers),
+        done_when=DoneWhen("Worker", first=dice.random() < 0.5, any=dice.random() < 0.2),
         restart=RestartPolicy(
             limit=dice.choice([None, 0, 1, 3]),
             backoff_s_first=dice.choice([0.0, 1.0, 10.0]),
@@ -97,6 +113,12 @@ def some_report(dice: Random) -> c.ReportRanks:
         started=ranks(),
         exited=exits,
         gone=ranks() if dice.random() < 0.2 else (),
+        leaving=tuple(Exit(rank, None, Cause.EVICTION) for rank in ranks())
+        if dice.random() < 0.2
+        else (),
+        restarted=tuple((rank, dice.randint(0, 3)) for rank in ranks())
+        if dice.random() < 0.2
+        else (),
         incarnation=dice.choice([0, 0, 0, 1]),
     )
 
@@ -154,7 +176,9 @@ class Live:
 
     def do(self, thing) -> None:
         if thing == "schedule":
-            self.record(schedule(Snapshot(self.world)))
+            snapshot = Snapshot(self.world)
+            placed = schedule(snapshot)
+            self.record([*placed, *grow(snapshot, placed)])
         elif thing in ("start", "finish", "fail", "stop"):
             self.cooperate(thing)
         elif isinstance(thing, float):

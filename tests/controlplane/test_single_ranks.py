@@ -199,3 +199,83 @@ def test_a_job_that_another_controller_runs_is_left_alone():
 
     given.then()
     assert given.job().phase is Phase.QUEUED
+
+
+ELASTIC = spec(
+    roles=(Role(name="Worker", replicas=2, gpus=2, min_replicas=1, max_replicas=4),),
+)
+
+
+def elastic_job():
+    given = Given(node()).when(submit(of=ELASTIC)).when_scheduled()
+    return given.when(c.ReportRanks(job="j1", attempt=1, started=(0, 1)))
+
+
+def scale(replicas):
+    return c.ScaleJob(namespace="default", name="train", role="Worker", replicas=replicas)
+
+
+def test_an_elastic_gang_grows_while_it_runs():
+    given = elastic_job().when(scale(4)).then_kinds(e.JobScaled)
+    given.when_scheduled().then_kinds(e.RanksAdded)
+    assert (given.decided[0].first, len(given.decided[0].placement)) == (2, 2)
+    assert ranks_to_run(given.job()) == [0, 1, 2, 3]
+    assert given.world.free.total == 0
+
+    given.when(c.ReportRanks(job="j1", attempt=1, started=(2, 3)))
+    assert (given.job().phase, given.job().attempt.number) == (Phase.RUNNING, 1)
+    given.when(*[exited(i) for i in range(4)])
+    assert given.job().phase is Phase.SUCCEEDED
+
+
+def test_a_gang_grows_by_what_there_is_room_for():
+    given = elastic_job()
+    given.when(submit("other", "j2", of=spec(workers=1, gpus=2))).when_scheduled()
+
+    given.when(scale(4)).when_scheduled()
+
+    assert [len(event.placement) for event in given.decided] == [1]
+    given.when_scheduled().then()
+
+
+def test_whoever_waits_comes_before_growth():
+    given = elastic_job()
+    given.when(submit("other", "j2", of=spec(workers=1, gpus=8)))
+
+    given.when(scale(4)).when_scheduled().then()
+
+
+def test_an_elastic_gang_shrinks_while_it_runs_and_its_devices_are_free_when_ranks_are_gone():
+    given = elastic_job().when(scale(1)).then_kinds(e.JobScaled, e.RanksLost)
+    assert ranks_to_run(given.job()) == [0]
+    assert given.world.free.total == 4
+
+    given.when(gone(1)).then_kinds(e.RanksGone)
+
+    assert given.world.free.total == 6
+    assert (given.job().phase, given.job().restarts) == (Phase.RUNNING, ())
+    given.when(exited(0)).then_kinds(e.RanksExited, e.JobSucceeded, e.AttemptEnded)
+
+
+def test_a_gang_that_shrank_grows_again_once_the_old_ranks_are_gone():
+    given = elastic_job().when(scale(1)).when(scale(3)).then_kinds(e.JobScaled)
+    given.when_scheduled().then()
+
+    given.when(gone(1)).when_scheduled().then_kinds(e.RanksAdded)
+
+    assert [rank.incarnation for rank in given.job().attempt.ranks] == [0, 1, 0]
+
+
+def test_a_gang_may_end_before_it_has_grown():
+    given = elastic_job().when(scale(4))
+
+    given.when(exited(0), exited(1))
+
+    assert given.job().phase is Phase.SUCCEEDED
+
+
+@pytest.mark.parametrize("replicas", [0, 5])
+def test_an_elastic_role_has_bounds(replicas):
+    given = elastic_job()
+
+    assert given.refuses(scale(replicas)).code == "invalid_job"

@@ -227,12 +227,25 @@ class Scenario:
 
 def some_spec(dice: Random) -> JobSpec:
     rule = dice.choice(list(RestartRule))
-    worker = Role(name="Worker", replicas=dice.randint(1, 4), gpus=dice.choice([0, 1, 4, 8]))
-    server = Role(name="PS", replicas=dice.randint(0, 2), restart=rule, serves=True)
+    worker = Role(
+        name="Worker",
+        replicas=dice.randint(1, 4),
+        gpus=dice.choice([0, 1, 4, 8]),
+        restart=rule,
+        max_replicas=dice.choice([None, None, 4]),
+        expendable=dice.random() < 0.2,
+    )
+    server = Role(
+        name="PS",
+        replicas=dice.randint(0, 2),
+        restart=rule,
+        serves=True,
+        starts_after=dice.choice(["", "", "", "Worker"]),
+    )
     # A job that would hang for ever ends by its deadline, so the timer is all it has.
     hangs = dice.random() < 0.2
     return JobSpec(
-        roles=(Role(name="Worker", replicas=worker.replicas, gpus=worker.gpus, restart=rule), server),
+        roles=(server, worker) if dice.random() < 0.5 else (worker, server),
         done_when=DoneWhen("Worker", first=dice.random() < 0.3),
         restart=RestartPolicy(
             limit=dice.choice([0, 1, 5]),
