@@ -165,6 +165,8 @@ def _facts(found: JobDetail, now: float) -> Grid:
     facts.append(("Restarts", _budget(job)))
     if job.message or job.reason:
         facts.append(("Reason", ": ".join(p for p in (words(job.reason), job.message) if p)))
+    if found.failure is not None and found.failure.lines:
+        facts.append((f"Last of {found.failure.name}", "\n".join(found.failure.lines)))
     grid = Grid.grid(padding=(0, 2, 0, 0))
     for name, value in facts:
         grid.add_row(Text(name, style="bold"), value)

@@ -64,6 +64,8 @@ class Rank(Value, frozen=True, array_like=True):
     relaunched_at: float | None = None
     # How often the cluster itself started its process again, in place.
     restarted: int = 0
+    # The last lines it wrote, if it ended badly.
+    lines: tuple[str, ...] = ()
 
     @property
     def done(self) -> bool:
@@ -167,6 +169,7 @@ def exited(attempt: Attempt, event: e.RanksExited, at: float) -> Attempt:
             exit_code=end.code,
             cause=end.cause,
             message=end.message,
+            lines=end.lines,
         )
     return replace(attempt, ranks=tuple(ranks), up=up, holding=holding)
 

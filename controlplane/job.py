@@ -98,6 +98,8 @@ class Job(Value, frozen=True, kw_only=True):
     finished_at: float | None = None
     reason: str = ""
     message: str = ""
+    # The rank whose end ended the job.
+    failed_rank: int | None = None
     deleting: bool = False
 
     @property
@@ -181,7 +183,8 @@ def _succeeded(job: Job, event: e.JobSucceeded, at: float, position: int) -> Job
 
 
 def _failed(job: Job, event: e.JobFailed, at: float, position: int) -> Job:
-    return _finished(job, event, at, reason=event.reason, message=event.message)
+    failed = _finished(job, event, at, reason=event.reason, message=event.message)
+    return failed if event.rank is None else replace(failed, failed_rank=event.rank)
 
 
 def _cancelled(job: Job, event: e.JobCancelled, at: float, position: int) -> Job:

@@ -207,12 +207,16 @@ Placement = tuple[Slot, ...]
 
 
 class Exit(Value, frozen=True):
-    """How one rank ended. A code is unknown when nobody saw the process end."""
+    """How one rank ended. A code is unknown when nobody saw the process end.
+
+    `lines` are the last ones it wrote, where it ended badly and the cluster knows them.
+    """
 
     rank: int
     code: int | None = None
     cause: Cause = Cause.EXIT
     message: str = ""
+    lines: tuple[str, ...] = ()
 
 
 class Restart(Value, frozen=True):

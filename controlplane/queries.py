@@ -72,10 +72,23 @@ class AttemptView(Struct, frozen=True, kw_only=True):
     ranks: list[RankView]
 
 
+class Failure(Struct, frozen=True, kw_only=True):
+    """The rank whose end made the job fail, and the last lines that it wrote."""
+
+    rank: int
+    name: str
+    node: str
+    exit_code: int | None
+    cause: str | None
+    message: str
+    lines: tuple[str, ...]
+
+
 class JobDetail(Struct, frozen=True, kw_only=True):
     """A job with its spec, its latest attempt and its restart ledger."""
 
     job: JobView
+    failure: Failure | None
     spec: JobSpec
     attempt: AttemptView | None
     restarts: tuple[Restart, ...]
@@ -172,9 +185,26 @@ def _held(attempt: Attempt | None) -> int:
 def job_detail(job: Job) -> JobDetail:
     return JobDetail(
         job=job_view(job),
+        failure=_failure(job),
         spec=job.spec,
         attempt=None if job.attempt is None else _attempt_view(job.spec, job.attempt),
         restarts=job.restarts,
+    )
+
+
+def _failure(job: Job) -> Failure | None:
+    index, attempt = job.failed_rank, job.attempt
+    if index is None or attempt is None or index >= len(attempt.ranks):
+        return None
+    rank = attempt.ranks[index]
+    return Failure(
+        rank=index,
+        name=job.spec.rank_name(index),
+        node=attempt.placement[index].node,
+        exit_code=rank.exit_code,
+        cause=rank.cause,
+        message=rank.message,
+        lines=rank.lines,
     )
 
 

@@ -330,8 +330,10 @@ def _exit(rank: int, end: m.End) -> Exit:
         case None if end.code is None:
             return Exit(rank, None, Cause.NODE_LOST, f"node {end.node} could not take the rank")
         case None:
-            message = f"the workload says to exit with {end.code}" if end.code else ""
-            return Exit(rank, end.code, Cause.EXIT, message)
+            if not end.code:
+                return Exit(rank, end.code)
+            message = f"the workload says to exit with {end.code}"
+            return Exit(rank, end.code, Cause.EXIT, message, (f"error: {message}",))
         case FaultKind.CRASH:
             return Exit(rank, None, Cause.NODE_LOST, _MESSAGES[end.fault].format(end.node))
         case FaultKind.SPOT_RECLAIM:

@@ -131,9 +131,10 @@ def test_where_single_ranks_restart_the_others_end_well() -> None:
     work = failing(exit_rank=0, attempts=1)
     job = placed(HALF_AND_HALF, spec(work=work, scope=RestartScope.RANK))
     bench.ask(launch(job))
+    said = "the workload says to exit with 3"
     assert bench.until(100.0)[-1] == (
         65.0,
-        of_job(exited=(Exit(0, 3, message="the workload says to exit with 3"), Exit(1, 0))),
+        of_job(exited=(Exit(0, 3, message=said, lines=(f"error: {said}",)), Exit(1, 0))),
     )
     bench.ask(launch(once_more(running(job, 5.0), rank=0)))
     bench.news()

@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def files(config: pytest.Config) -> list[Path]:
-    named = config.getoption("--scenarios")
+    named = config.getoption("--scenarios", None)
     if named is not None:
         return [Path(name) for name in named]
     shared = Path(os.environ.get("MUSTER_SHARED", ROOT.parent / "shared"))
@@ -52,7 +52,7 @@ def _documents(config: pytest.Config) -> Iterator[tuple[Path, dict[str, Any]]]:
             raise pytest.UsageError(f"{path} does not say which format of scenarios it holds")
         if document["format"] in FIXTURES:
             yield path, document
-        elif config.getoption("--scenarios") is not None:
+        elif config.getoption("--scenarios", None) is not None:
             known = ", ".join(FIXTURES)
             raise pytest.UsageError(f"{path}: format {document['format']!r} is not one of {known}")
 
