@@ -66,6 +66,8 @@ class Rank(Value, frozen=True, array_like=True):
     restarted: int = 0
     # The last lines it wrote, if it ended badly.
     lines: tuple[str, ...] = ()
+    # The gang was made smaller and does without this rank, however it ends.
+    let_go: bool = False
 
     @property
     def done(self) -> bool:
@@ -77,7 +79,7 @@ class Rank(Value, frozen=True, array_like=True):
     @property
     def failed(self) -> bool:
         """Whether it has ended badly, or is about to, and nothing has been decided about it yet."""
-        if self.retry_at is not None or self.cause is Cause.SCALED:
+        if self.retry_at is not None or self.let_go:
             return False
         if self.state is RankState.EXITED:
             return not self.done
@@ -190,7 +192,7 @@ def added(attempt: Attempt, event: e.RanksAdded, at: float) -> Attempt:
 def staying(attempt: Attempt, size: int) -> int:
     """How many of the first `size` ranks are there to stay: all before one that was let go."""
     ranks = attempt.ranks[:size]
-    return next((i for i, rank in enumerate(ranks) if rank.cause is Cause.SCALED), len(ranks))
+    return next((i for i, rank in enumerate(ranks) if rank.let_go), len(ranks))
 
 
 def with_ranks(attempt: Attempt, event: e.JobEvent, at: float) -> Attempt:
@@ -214,7 +216,8 @@ def _lost(ranks: tuple[Rank, ...], event: e.RanksLost, at: float) -> RankChanges
         "message": event.message,
         "retry_at": None,
     }
-    return [(i, replace(ranks[i], **lost)) for i in event.ranks]
+    let_go = event.cause is Cause.SCALED
+    return [(i, replace(ranks[i], **lost, let_go=let_go or ranks[i].let_go)) for i in event.ranks]
 
 
 def _gone(ranks: tuple[Rank, ...], event: e.RanksGone, at: float) -> RankChanges:

@@ -156,7 +156,7 @@ class SimulatedCluster:
         self._start_again(seen, job, attempt)
         self._let_go(seen, job, attempt)
         for i, rank in enumerate(attempt.ranks):
-            if rank.state is RankState.LOST and rank.cause is not Cause.SCALED:
+            if rank.state is RankState.LOST and not rank.let_go:
                 lost = Exit(i, None, Cause.NODE_LOST, rank.message)
                 self._tell(_Key(job.id, attempt.number, rank.incarnation), exited=(lost,))
 
@@ -170,7 +170,7 @@ class SimulatedCluster:
         """Ends the ranks that a scaled job no longer wants; one that never ran is gone already."""
         for i, rank in enumerate(attempt.ranks):
             run = (i, rank.incarnation)
-            if rank.state is not RankState.LOST or rank.cause is not Cause.SCALED:
+            if rank.state is not RankState.LOST or not rank.let_go:
                 continue
             if run in seen.leaving:
                 continue

@@ -131,13 +131,18 @@ def some_submission(dice: Random) -> c.SubmitJob:
     )
 
 
+WHAT_A_CLUSTER_DOES = (
+    ["schedule"] * 3 + ["start"] * 5 + ["finish", "fail", "stop", "scale", "scale"]
+)
+
+
 def history(seed: int, length: int = 80) -> Iterator[object]:
     """Commands, words for what a willing cluster does, and seconds that pass."""
     dice = Random(seed)
     for _ in range(length):
         luck = dice.random()
         if luck < 0.5:
-            yield dice.choice(["schedule", "start", "start", "finish", "fail", "stop"])
+            yield dice.choice(WHAT_A_CLUSTER_DOES)
         elif luck < 0.65:
             yield some_submission(dice)
         elif luck < 0.75:
@@ -179,6 +184,8 @@ class Live:
             snapshot = Snapshot(self.world)
             placed = schedule(snapshot)
             self.record([*placed, *grow(snapshot, placed)])
+        elif thing == "scale":
+            self.scale()
         elif thing in ("start", "finish", "fail", "stop"):
             self.cooperate(thing)
         elif isinstance(thing, float):
@@ -194,6 +201,16 @@ class Live:
                 self.record(decide(self.world, thing, self.now))
             except Rejected:
                 pass
+
+    def scale(self) -> None:
+        """Somebody makes every running elastic gang larger, or small again."""
+        for job in list(self.world.jobs.values()):
+            role = job.spec.roles[-1]
+            if job.phase is Phase.RUNNING and role.is_elastic:
+                replicas = role.replicas % 3 + 1
+                self.do(
+                    c.ScaleJob(namespace="ns", name=job.name, role=role.name, replicas=replicas)
+                )
 
     def about_now(self, report: c.ReportRanks) -> c.ReportRanks:
         job = self.world.jobs.get(report.job)

@@ -279,3 +279,12 @@ def test_an_elastic_role_has_bounds(replicas):
     given = elastic_job()
 
     assert given.refuses(scale(replicas)).code == "invalid_job"
+
+
+def test_a_rank_that_was_let_go_may_end_as_it_likes():
+    given = elastic_job().when(scale(1)).when(scale(2))
+
+    given.when(exited(1, 143)).then_kinds(e.RanksExited)
+
+    assert given.job().phase is Phase.RUNNING
+    given.when_scheduled().then_kinds(e.RanksAdded)
