@@ -1,7 +1,7 @@
 """Runs every benchmark, prints a table, and writes bench/results.json.
 
-`python -m bench.run [--quick] [NAME ...]`; names are append, library, engine, replay, http, watchers.
-Figures are for this machine and this run; the ratios are what travels.
+`python -m bench.run [--quick] [NAME ...]`; names are append, library, engine, replay, virtual,
+http, watchers. Figures are for this machine and this run; the ratios are what travels.
 """
 
 import json
@@ -12,13 +12,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import append, engine, http, library_baseline, replay, watchers
+from bench import append, engine, http, library_baseline, replay, virtual, watchers
 
 SUITES = {
     "append": append.run,
     "library": library_baseline.run,
     "engine": engine.run,
     "replay": replay.run,
+    "virtual": virtual.run,
     "http": http.run,
     "watchers": watchers.run,
 }
