@@ -62,7 +62,14 @@ encode = msgspec.json.Encoder().encode
 _decoders = {name: msgspec.json.Decoder(kind).decode for name, kind in EVENT_TYPES.items()}
 _versions = {name: kind.version for name, kind in EVENT_TYPES.items()}
 _names = {kind: (name, kind.version) for name, kind in EVENT_TYPES.items()}
-_sha256 = hashlib.sha256
+# Copying a fresh hash takes two thirds of the time that making one does.
+_fresh_sha256 = hashlib.sha256().copy
+
+
+def _sha256(data: bytes) -> bytes:
+    digest = _fresh_sha256()
+    digest.update(data)
+    return digest.digest()
 
 
 def decoder_of(name: str) -> Callable[[bytes], Any]:
@@ -86,7 +93,7 @@ def link(
     It is taken over that hash, then the other fields as a JSON array, then the payload.
     """
     fields = encode((position, at, stream, type, version, cause, actor))
-    return _sha256(previous + fields + payload).digest()
+    return _sha256(previous + fields + payload)
 
 
 def to_rows(batch: Sequence[e.Recorded], previous: bytes) -> list[Row]:
@@ -95,6 +102,7 @@ def to_rows(batch: Sequence[e.Recorded], previous: bytes) -> list[Row]:
     Every append passes through here event by event, so `link` is written out once more.
     """
     rows: list[Row] = []
+    fresh = _fresh_sha256
     for recorded in batch:
         event = recorded.event
         name, version = _names[type(event)]
@@ -102,7 +110,9 @@ def to_rows(batch: Sequence[e.Recorded], previous: bytes) -> list[Row]:
         position, at, stream = recorded.position, float(recorded.at), event.stream
         payload, cause, actor = encode(event), recorded.cause, recorded.actor
         fields = encode((position, at, stream, name, version, cause, actor))
-        previous = _sha256(previous + fields + payload).digest()
+        digest = fresh()
+        digest.update(previous + fields + payload)
+        previous = digest.digest()
         rows.append((position, at, stream, name, version, payload, cause, actor, previous))
     return rows
 

@@ -42,10 +42,16 @@ INSERTS = {
 }
 
 
+FENCE = "UPDATE head SET position = ?, hash = ? WHERE epoch = ? AND position = ? AND hash = ?"
+
+
 class SqliteLog:
     def __init__(self, *, writer: "Lane", reader: "Lane") -> None:
         self._writer = writer
         self._reader = reader
+        # The head as this one left it, so that an append need not ask first. Only the writer's
+        # thread looks at it.
+        self._tail: Head | None = None
 
     @classmethod
     async def open(
@@ -64,14 +70,28 @@ class SqliteLog:
         return cls(writer=writer, reader=reader)
 
     async def lead(self) -> Head:
-        return await self._writer.run(_lead)
+        return await self._writer.run(self._lead)
+
+    def _lead(self, connection: sqlite3.Connection) -> Head:
+        self._tail = None
+        self._tail = _lead(connection)
+        return self._tail
 
     async def head(self) -> Head:
         return await self._reader.run(_head)
 
     async def append(self, batch: Sequence[Recorded], *, epoch: int) -> None:
         if batch:
-            await self._writer.run(_append, batch, epoch)
+            await self._writer.run(self._append, batch, epoch)
+
+    def _append(
+        self, connection: sqlite3.Connection, batch: Sequence[Recorded], epoch: int
+    ) -> None:
+        # Whatever goes wrong from here on, what we knew of the head is out of date.
+        tail, self._tail = self._tail, None
+        if tail is None or (tail.epoch, tail.position) != (epoch, batch[0].position - 1):
+            tail = _head(connection)
+        self._tail = _append(connection, batch, epoch, tail.hash)
 
     async def read(self, after: int, limit: int) -> Sequence[Row]:
         return await self._reader.run(_read, after, limit)
@@ -114,20 +134,24 @@ def _head(connection: sqlite3.Connection) -> Head:
     return Head(*row)
 
 
-def _append(connection: sqlite3.Connection, batch: Sequence[Recorded], epoch: int) -> None:
-    first = batch[0].position
+def _append(
+    connection: sqlite3.Connection, batch: Sequence[Recorded], epoch: int, previous: bytes
+) -> Head:
+    """Adds a batch behind a row with the hash `previous`, and returns the new head."""
+    # Encoding and hashing need no lock, so others are not kept waiting for them.
+    rows = to_rows(batch, previous)
+    before, after = rows[0][0] - 1, rows[-1][0]
+    assert after - before == len(rows), "a batch has no holes"
     with transaction(connection):
-        head = _head(connection)
-        rows = to_rows(batch, head.hash)
-        assert rows[-1][0] == first + len(rows) - 1, "a batch has no holes"
-        fence = "UPDATE head SET position = ?, hash = ? WHERE epoch = ? AND position = ?"
-        fenced = connection.execute(fence, (rows[-1][0], rows[-1][-1], epoch, first - 1))
-        if fenced.rowcount == 0:
+        values = (after, rows[-1][-1], epoch, before, previous)
+        if connection.execute(FENCE, values).rowcount == 0:
+            head = _head(connection)
             raise LogConflict(
-                f"epoch {epoch} may not append at {first}: "
+                f"epoch {epoch} may not append at {before + 1}: "
                 f"epoch {head.epoch} leads and the log ends at {head.position}"
             )
         _insert(connection, rows)
+    return Head(after, rows[-1][-1], epoch)
 
 
 def _insert(connection: sqlite3.Connection, rows: list[Row]) -> None:
