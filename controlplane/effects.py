@@ -37,15 +37,32 @@ class Survey:
 
 Effect = LaunchGang | StopGang | Survey
 
+_OVER = AttemptState.OVER
+
 
 def wanted(job: Job) -> LaunchGang | StopGang | None:
     """What this job needs of the cluster, or None when nothing of it is there or should be."""
     attempt = job.attempt
-    if attempt is None or attempt.state is AttemptState.OVER:
+    if attempt is None or attempt.state is _OVER:
         return None
     if attempt.state in LIVE:
         return LaunchGang(job.id, attempt.number, _revision(job, attempt), job)
     return StopGang(job.id, attempt.number, job)
+
+
+def newly_wanted(before: Job | None, job: Job) -> LaunchGang | StopGang | None:
+    """What this job needs and did not need `before`, made only if there is such a thing."""
+    attempt = job.attempt
+    if attempt is None or attempt.state is _OVER:
+        return None
+    old = None if before is None else before.attempt
+    if before is not None and old is not None and old.number == attempt.number:
+        live = attempt.state in LIVE
+        if (old.state in LIVE) is live and (
+            not live or _revision(before, old) == _revision(job, attempt)
+        ):
+            return None
+    return wanted(job)
 
 
 def ranks_to_run(job: Job) -> list[int]:

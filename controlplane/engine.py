@@ -18,9 +18,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from controlplane import events as e
+from controlplane.codec import EVENT_TYPES
 from controlplane.commands import AnyCommand
 from controlplane.decider import decide, unfold
-from controlplane.effects import Effect, Survey, wanted
+from controlplane.effects import Effect, Survey, newly_wanted, wanted
 from controlplane.errors import Rejected
 from controlplane.job import Job
 from controlplane.ports import Clock, Cluster, EventLog
@@ -58,6 +59,7 @@ _MAKES_ROOM = frozenset(
         e.EngineStarted,
     }
 )
+_OF_JOBS = frozenset(kind for kind in EVENT_TYPES.values() if issubclass(kind, e.JobEvent))
 
 
 class EngineOptions(msgspec.Struct, frozen=True):
@@ -144,16 +146,17 @@ class Engine:
         step.record(e.EngineStarted(self._epoch, self._options.release))
         self._decide_what_is_due(step)
         self._place_gangs(step)
-        await self._commit(step)
+        await self._log.append(step.batch, epoch=self._epoch)
         self._leads = True
         self._answer(step)
         await self._ask_for_everything()
 
     async def _advance(self) -> None:
         """One step: decide all that is in, append once, then let replies and effects out."""
-        taken = self._inbox[:COMMANDS_PER_STEP_MAX]
-        del self._inbox[:COMMANDS_PER_STEP_MAX]
-        if self._inbox:
+        taken, self._inbox = self._inbox, []
+        if len(taken) > COMMANDS_PER_STEP_MAX:
+            self._inbox = taken[COMMANDS_PER_STEP_MAX:]
+            del taken[COMMANDS_PER_STEP_MAX:]
             self._clock.wake()
         step = self._begin()
         for command, reply in taken:
@@ -163,13 +166,16 @@ class Engine:
         self._decide_what_is_due(step)
         if step.makes_room:
             self._place_gangs(step)
-        await self._commit(step)
+        if step.batch:
+            await self._log.append(step.batch, epoch=self._epoch)
         self._answer(step)
         if self._resync_at is not None and self._clock.now() >= self._resync_at:
             await self._ask_for_everything()
         elif effects := step.effects():
             await self._cluster.carry_out(effects)
-        await self._take_snapshot()
+        every = self._options.snapshot_every
+        if every is not None and self.world.position - self._snapshot_at >= every:
+            await self._take_snapshot()
 
     def _begin(self) -> "_Step":
         # Time in the log never runs backwards, whatever the clock does.
@@ -206,10 +212,6 @@ class Engine:
         for decided in (*placed, *added):
             step.record(decided)
 
-    async def _commit(self, step: "_Step") -> None:
-        if step.batch:
-            await self._log.append(step.batch, epoch=self._epoch)
-
     def _answer(self, step: "_Step") -> None:
         """The step is in the log: the world may be seen again."""
         self._step = None
@@ -217,9 +219,10 @@ class Engine:
             self._on_recorded(step.batch)
         for reply, answer in step.replies:
             reply(answer)
-        questions, self._questions = self._questions, []
-        for question in questions:
-            question(self.world)
+        if self._questions:
+            questions, self._questions = self._questions, []
+            for question in questions:
+                question(self.world)
 
     async def _ask_for_everything(self) -> None:
         effects: list[Effect] = [Survey()]
@@ -232,17 +235,17 @@ class Engine:
         await self._cluster.carry_out(effects)
 
     async def _take_snapshot(self) -> None:
-        every, position = self._options.snapshot_every, self.world.position
-        if every is not None and position - self._snapshot_at >= every:
-            self._snapshot_at = position
-            head = await self._log.head()
-            # A head that is further on is another leader's, and its hash is not that of our state.
-            if head.position == position:
-                await self._log.save_snapshot(take_snapshot(self.world, head.hash))
+        self._snapshot_at = position = self.world.position
+        head = await self._log.head()
+        # A head that is further on is another leader's, and its hash is not that of our state.
+        if head.position == position:
+            await self._log.save_snapshot(take_snapshot(self.world, head.hash))
 
     def _next_wake(self) -> float | None:
-        times = (self.world.next_deadline(), self._resync_at)
-        return min((at for at in times if at is not None), default=None)
+        due_at, resync_at = self.world.next_deadline(), self._resync_at
+        if due_at is None or resync_at is None:
+            return resync_at if due_at is None else due_at
+        return min(due_at, resync_at)
 
     def _abandon(self) -> None:
         """Nobody is left waiting for an answer that will not come."""
@@ -272,13 +275,15 @@ class _Step:
         self._before: dict[str, Job | None] = {}
 
     def record(self, event: e.Event, cause: str = "", actor: str = "") -> None:
-        world = self._world
+        world, kind = self._world, type(event)
         recorded = e.Recorded(world.position + 1, self.now, event, cause, actor)
-        if isinstance(event, e.JobEvent) and event.job not in self._before:
-            self._before[event.job] = world.jobs.get(event.job)
+        if kind in _OF_JOBS:
+            job_id: str = event.job  # type: ignore[attr-defined]
+            if job_id not in self._before:
+                self._before[job_id] = world.jobs.get(job_id)
         world.apply(recorded)
         self.batch.append(recorded)
-        if type(event) in _MAKES_ROOM:
+        if kind in _MAKES_ROOM:
             self.makes_room = True
 
     def effects(self) -> list[Effect]:
@@ -286,7 +291,6 @@ class _Step:
         effects: list[Effect] = []
         for job_id, before in self._before.items():
             job = self._world.jobs.get(job_id)
-            effect = None if job is None else wanted(job)
-            if effect is not None and (before is None or wanted(before) != effect):
+            if job is not None and (effect := newly_wanted(before, job)) is not None:
                 effects.append(effect)
         return effects

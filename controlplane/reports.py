@@ -23,48 +23,63 @@ def ranks_reported(world: World, report: c.ReportRanks, now: float) -> list[e.Ev
     job = world.jobs.get(report.job)
     if job is None or job.attempt is None or job.attempt.number != report.attempt:
         return []
-    draft = Draft(job, now)
-    attempt = job.attempt
-    news = _news(attempt, report)
-    if news.started:
-        draft.add(e.RanksStarted(job.id, attempt.number, news.started))
-    if news.exited:
-        draft.add(e.RanksExited(job.id, attempt.number, news.exited))
-    if news.gone:
-        draft.add(e.RanksGone(job.id, attempt.number, news.gone))
-    if attempt.state in LIVE:
-        for cause, message in dict.fromkeys((x.cause, x.message) for x in news.leaving):
-            ranks = tuple(x.rank for x in news.leaving if (x.cause, x.message) == (cause, message))
-            draft.add(e.RanksLost(job.id, attempt.number, ranks, message, cause))
-        if news.restarted:
-            draft.add(_restarted_in_place(job, attempt, news.restarted, now))
+    draft, attempt = Draft(job, now), job.attempt
+    run, gone = report.incarnation, report.gone
+    ended: tuple[int, ...] = ()
+    if report.started and (started := _news(attempt, run, report.started, _UNSTARTED)):
+        draft.add(e.RanksStarted(job.id, attempt.number, started))
+    if report.exited:
+        exits = {x.rank: x for x in report.exited}
+        if ended := _news(attempt, run, tuple(exits), _UNENDED):
+            exited = tuple([exits[rank] for rank in ended])
+            draft.add(e.RanksExited(job.id, attempt.number, exited))
+    if gone and (left := _news(attempt, run, _without(gone, ended), _UNENDED)):
+        draft.add(e.RanksGone(job.id, attempt.number, left))
+    if (report.leaving or report.restarted) and attempt.state in LIVE:
+        _add_rarer_news(draft, attempt, report, ended)
     return settle(draft).events if draft.events else []
 
 
-def _news(attempt: Attempt, report: c.ReportRanks) -> c.ReportRanks:
-    """What a report tells that was not known: the rest is late, repeated or of another run."""
-    ranks, run = attempt.ranks, report.incarnation
+def _news(
+    attempt: Attempt, run: int, told: tuple[int, ...], states: Collection[RankState]
+) -> tuple[int, ...]:
+    """Of the ranks that a report names those of which it is news, each once.
 
-    def is_in(rank: int, states: Collection[RankState]) -> bool:
-        known = 0 <= rank < len(ranks) and ranks[rank].incarnation == run
-        return known and ranks[rank].state in states
+    What it says of the others is late, repeated or of another run.
+    """
+    ranks = attempt.ranks
+    size = len(ranks)
+    news = [
+        i
+        for i in told
+        if 0 <= i < size and ranks[i].incarnation == run and ranks[i].state in states
+    ]
+    return tuple(news) if len(news) <= 1 else tuple(dict.fromkeys(news))
 
-    exits = {x.rank: x for x in report.exited if is_in(x.rank, _UNENDED)}
-    leaving = {x.rank: x for x in report.leaving if is_in(x.rank, _STAYING)}
-    restarted = dict(report.restarted)
-    return c.ReportRanks(
-        job=report.job,
-        attempt=report.attempt,
-        started=tuple(dict.fromkeys(i for i in report.started if is_in(i, _UNSTARTED))),
-        exited=tuple(exits.values()),
-        gone=tuple(dict.fromkeys(i for i in report.gone if i not in exits and is_in(i, _UNENDED))),
-        leaving=tuple(x for i, x in leaving.items() if i not in exits and i not in report.gone),
-        restarted=tuple(
-            (i, count)
-            for i, count in restarted.items()
-            if i not in exits and is_in(i, _STAYING) and count > ranks[i].restarted
-        ),
+
+def _without(told: tuple[int, ...], known: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(i for i in told if i not in known) if known else told
+
+
+def _add_rarer_news(
+    draft: Draft, attempt: Attempt, report: c.ReportRanks, ended: tuple[int, ...]
+) -> None:
+    """Ranks that are told to go, and those that the cluster has started again in place."""
+    job, run = draft.job, report.incarnation
+    told = {x.rank: x for x in report.leaving}
+    staying = _news(attempt, run, _without(tuple(told), (*ended, *report.gone)), _STAYING)
+    leaving = [told[rank] for rank in staying]
+    for cause, message in dict.fromkeys((x.cause, x.message) for x in leaving):
+        ranks = tuple(x.rank for x in leaving if (x.cause, x.message) == (cause, message))
+        draft.add(e.RanksLost(job.id, attempt.number, ranks, message, cause))
+    counts = dict(report.restarted)
+    restarted = tuple(
+        (i, counts[i])
+        for i in _news(attempt, run, _without(tuple(counts), ended), _STAYING)
+        if counts[i] > attempt.ranks[i].restarted
     )
+    if restarted:
+        draft.add(_restarted_in_place(job, attempt, restarted, draft.now))
 
 
 def _restarted_in_place(

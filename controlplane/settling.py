@@ -6,10 +6,20 @@ finds them again. `settle` is what follows at once; `due` is what follows becaus
 
 from controlplane import events as e
 from controlplane import restart
-from controlplane.attempt import Attempt, AttemptState, Rank, RankState, launched_at, staying
-from controlplane.job import ACTIVE, FINISHED, Job, Phase, evolve
+from controlplane.attempt import (
+    LIVE,
+    Attempt,
+    AttemptState,
+    Rank,
+    RankState,
+    launched_at,
+    staying,
+)
+from controlplane.job import ACTIVE, EVOLVE, FINISHED, Job, Phase
 from controlplane.model import PLATFORM_CAUSES, Cause, Restart, RestartScope
 from controlplane.restart import Again, GiveUp
+
+_STARTING, _STOPPING, _OVER = AttemptState.STARTING, AttemptState.STOPPING, AttemptState.OVER
 
 
 class Draft:
@@ -25,7 +35,7 @@ class Draft:
     def add(self, event: e.JobEvent) -> None:
         self.events.append(event)
         # Nothing decided on a draft depends on the position, which the engine gives out later.
-        self.job = evolve(self.job, e.Recorded(0, self.now, event))
+        self.job = EVOLVE[type(event)](self.job, event, self.now, 0)
 
     def remove(self, reason: str) -> None:
         """The last event there is about a job."""
@@ -34,13 +44,15 @@ class Draft:
 
 def settle(draft: Draft) -> Draft:
     """Adds every decision that the job's state calls for now."""
-    attempt = draft.job.live_attempt
-    if attempt is not None and attempt.state is not AttemptState.STOPPING:
+    attempt = draft.job.attempt
+    if attempt is not None and attempt.state in LIVE:
         _judge(draft, attempt)
-        attempt = draft.job.live_attempt
-    if attempt is not None and attempt.state is AttemptState.STOPPING and not attempt.holding:
+        attempt = draft.job.attempt
+    if attempt is not None and attempt.state is _STOPPING and not attempt.holding:
         draft.add(e.AttemptEnded(draft.job.id, attempt.number))
-    _go_on(draft)
+        attempt = draft.job.attempt
+    if attempt is None or attempt.state is _OVER:
+        _go_on(draft)
     return draft
 
 
@@ -53,11 +65,14 @@ def _judge(draft: Draft, attempt: Attempt) -> None:
         _fail(draft, attempt, failing)
     elif used_up := _used_up_in_place(job, attempt):
         stop_attempt(draft, used_up)
-    elif attempt.state is AttemptState.STARTING and attempt.up == len(attempt.ranks):
+    elif attempt.state is _STARTING and attempt.up == len(attempt.ranks):
         draft.add(e.GangStarted(job.id, attempt.number))
 
 
 def _has_succeeded(job: Job, attempt: Attempt) -> bool:
+    # As long as all ranks hold their devices, none of them has exited.
+    if attempt.holding == len(attempt.ranks):
+        return False
     rule = job.spec.done_when
     there = staying(attempt, job.spec.size)
     deciders = [attempt.ranks[i] for i in job.spec.ranks_of(rule.role) if i < there]
@@ -135,8 +150,6 @@ def _restart_rank(draft: Draft, attempt: Attempt, rank: int, again: Again) -> No
 def _go_on(draft: Draft) -> None:
     """What follows once nothing is left of the last attempt."""
     job = draft.job
-    if job.live_attempt is not None:
-        return
     if job.phase is Phase.RESTARTING and job.retry_at is not None and job.retry_at <= draft.now:
         draft.add(e.JobRequeued(job.id))
     elif job.deleting and job.phase in FINISHED:

@@ -9,14 +9,17 @@ from collections.abc import Iterable, Iterator
 
 from controlplane import attempt as a
 from controlplane import events as e
-from controlplane.attempt import HOLDING, Attempt
+from controlplane.attempt import HOLDING, Attempt, AttemptState
 from controlplane.devices import FreeDevices, mask_of
-from controlplane.job import Job, Phase, deadline, ranks_wanted
+from controlplane.job import EVOLVE, Job, Phase, deadline, ranks_wanted
 from controlplane.state import Image, Node, State
 
 # A queued job's place: minus its priority, the position at which it was queued, and its id. So the
 # higher priority comes first, and then who came first.
 Waiting = tuple[int, int, str]
+
+# Looking a member up in its enum costs as much as a call.
+_OVER = AttemptState.OVER
 
 
 class World(State):
@@ -35,31 +38,50 @@ class World(State):
     # -- change ------------------------------------------------------------------------------
 
     def apply(self, recorded: e.Recorded) -> None:
-        """Takes one more event in, and then brings the indexes after it."""
-        event = recorded.event
-        if isinstance(event, e.JobEvent):
-            before = self.jobs.get(event.job)
-            super().apply(recorded)
-            self._follow_job(before, self.jobs.get(event.job), event)
-        elif isinstance(event, e.NodeEvent):
-            old = self.nodes.get(event.node)
-            super().apply(recorded)
-            self._follow_node(old, self.nodes[event.node])
-        else:
-            super().apply(recorded)
+        """Takes one more event in, and then brings the indexes after it.
 
-    def _follow_job(self, before: Job | None, after: Job | None, event: e.JobEvent) -> None:
-        if before is None:
-            assert after is not None
-            self.ids[after.namespace, after.name] = after.id
-            self._index(after)
-        elif after is None:
-            del self.ids[before.namespace, before.name]
-            del self.by_phase[before.phase][before.id]
-            self._due_at.pop(before.id, None)
-        else:
-            self._move_devices(before, after, event)
-            self._reindex(before, after)
+        Nearly every event changes one job; `State.apply` is written out once more for those.
+        """
+        event, position = recorded.event, recorded.position
+        evolve = EVOLVE.get(type(event))
+        if evolve is None:
+            self._apply_rarer_event(recorded, event)
+            return
+        assert position == self.position + 1, (position, self.position)
+        job_id: str = event.job  # type: ignore[attr-defined]
+        before = self.jobs[job_id]
+        after = self.jobs[job_id] = evolve(before, event, recorded.at, position)
+        self.position = position
+        self.at = recorded.at
+        if recorded.cause:
+            self._remember(recorded)
+        if before.attempt is not after.attempt:
+            self._follow_attempt(before.attempt, after, event)
+        if before.spec is not after.spec or before.attempt is not after.attempt:
+            self._note_growth(after)
+        if before.phase is not after.phase:
+            self._follow_phase(before, after)
+        self._note_deadline(after)
+
+    def _apply_rarer_event(self, recorded: e.Recorded, event: e.Event) -> None:
+        match event:
+            case e.JobSubmitted():
+                super().apply(recorded)
+                job = self.jobs[event.job]
+                self.ids[job.namespace, job.name] = job.id
+                self._index(job)
+            case e.JobRemoved():
+                gone = self.jobs[event.job]
+                super().apply(recorded)
+                del self.ids[gone.namespace, gone.name]
+                del self.by_phase[gone.phase][gone.id]
+                self._due_at.pop(gone.id, None)
+            case e.NodeEvent():
+                old = self.nodes.get(event.node)
+                super().apply(recorded)
+                self._follow_node(old, self.nodes[event.node])
+            case _:
+                super().apply(recorded)
 
     def _index(self, job: Job) -> None:
         self.by_phase[job.phase][job.id] = None
@@ -67,23 +89,16 @@ class World(State):
             self._join_line(job)
         self._note_deadline(job)
 
-    def _reindex(self, before: Job, after: Job) -> None:
-        if before.phase is not after.phase:
-            del self.by_phase[before.phase][before.id]
-            self.by_phase[after.phase][after.id] = None
-            if is_waiting(before):
-                line = self.waiting[before.spec.queue]
-                del line[bisect_left(line, place_in_line(before))]
-            if is_waiting(after):
-                self._join_line(after)
-        if before.spec is not after.spec or before.attempt is not after.attempt:
-            self._note_growth(after)
-        if before.attempt is not after.attempt:
-            if after.live_attempt is None:
-                self.live.pop(after.id, None)
-            else:
-                self.live[after.id] = None
-        self._note_deadline(after)
+    def _follow_phase(self, before: Job, after: Job) -> None:
+        del self.by_phase[before.phase][before.id]
+        self.by_phase[after.phase][after.id] = None
+        if is_waiting(before):
+            line = self.waiting[before.spec.queue]
+            place = place_in_line(before)
+            # Most who leave stood first.
+            del line[0 if line[0] == place else bisect_left(line, place)]
+        if is_waiting(after):
+            self._join_line(after)
 
     def _note_growth(self, job: Job) -> None:
         if job.spec.roles[-1].is_elastic and ranks_wanted(job):
@@ -107,10 +122,14 @@ class World(State):
             self._due_at[job.id] = due_at
             heapq.heappush(self._deadlines, (due_at, job.id))
 
-    def _move_devices(self, before: Job, after: Job, event: e.JobEvent) -> None:
+    def _follow_attempt(self, old: Attempt | None, after: Job, event: e.Event) -> None:
         """Takes and gives back what the event changed about who holds which device."""
-        old, new = before.attempt, after.attempt
-        if new is None or new is old:
+        new = after.attempt
+        if new is None or new.state is _OVER:
+            self.live.pop(after.id, None)
+        else:
+            self.live[after.id] = None
+        if new is None:
             return
         if isinstance(event, e.RanksAdded):
             self._take(after, new, range(event.first, len(new.ranks)))
@@ -125,7 +144,8 @@ class World(State):
                 if (was[i].state in HOLDING) != (now[i].state in HOLDING)
             ]
             self._give_back(after, new, [i for i, holds in moved if not holds])
-            self._take(after, new, [i for i, holds in moved if holds])
+            if taken := [i for i, holds in moved if holds]:
+                self._take(after, new, taken)
 
     def _take(self, job: Job, attempt: Attempt, ranks: Iterable[int]) -> None:
         gpus = 0
@@ -291,7 +311,7 @@ def place_in_line(job: Job) -> Waiting:
     return -job.spec.priority, job.queued_as, job.id
 
 
-def _touched(event: e.JobEvent, attempt: Attempt) -> Iterable[int]:
+def _touched(event: e.Event, attempt: Attempt) -> Iterable[int]:
     """The ranks whose state an event may have changed."""
     match event:
         case e.RanksExited():
