@@ -187,16 +187,16 @@ class Engine:
         known = world.receipts.get(command.id) if command.id else None
         if known is not None:
             return known
-        first = len(step.batch)
+        first: e.Event | None = None
         try:
             for part in unfold(world, command):
                 for event in decide(world, part, step.now):
                     step.record(event, command.id, command.actor)
+                    first = first or event
         except Rejected as refusal:
             return refusal
         # A command that changed nothing leaves no receipt behind, and may be asked again.
-        stream = step.batch[first].event.stream if len(step.batch) > first else ""
-        return Receipt(world.position, stream)
+        return Receipt(world.position, "" if first is None else first.stream)
 
     def _decide_what_is_due(self, step: "_Step") -> None:
         while (job := self.world.next_due(step.now)) is not None:

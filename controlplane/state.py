@@ -106,18 +106,18 @@ class State:
             assert isinstance(event, e.JobEvent)
             job = self.jobs[event.job]
             self.jobs[event.job] = evolve(job, event, recorded.at, position)
+        elif isinstance(event, e.JobSubmitted):
+            assert event.job not in self.jobs, f"{event.job} was submitted twice"
+            self.jobs[event.job] = begin(recorded, event)
         else:
-            self._apply_rarer(recorded, event)
+            self._apply_rarer(event)
         self.position = position
         self.at = recorded.at
         if recorded.cause:
             self._remember(recorded)
 
-    def _apply_rarer(self, recorded: e.Recorded, event: e.Event) -> None:
+    def _apply_rarer(self, event: e.Event) -> None:
         match event:
-            case e.JobSubmitted():
-                assert event.job not in self.jobs, f"{event.job} was submitted twice"
-                self.jobs[event.job] = begin(recorded, event)
             case e.JobRemoved():
                 del self.jobs[event.job]
             case e.NodeEvent():
@@ -131,11 +131,12 @@ class State:
                 assert isinstance(event, e.EngineStarted), event
 
     def _remember(self, recorded: e.Recorded) -> None:
-        known = self.receipts.get(recorded.cause)
+        receipts, cause = self.receipts, recorded.cause
+        known = receipts.get(cause)
         stream = recorded.event.stream if known is None else known.stream
-        self.receipts[recorded.cause] = Receipt(recorded.position, stream)
-        if len(self.receipts) > RECEIPTS_MAX:
-            del self.receipts[next(iter(self.receipts))]
+        receipts[cause] = Receipt(recorded.position, stream)
+        if len(receipts) > RECEIPTS_MAX:
+            del receipts[next(iter(receipts))]
 
 
 def _node_after(node: Node | None, event: e.NodeEvent, ordinal: int) -> Node:

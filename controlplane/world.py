@@ -67,9 +67,8 @@ class World(State):
         match event:
             case e.JobSubmitted():
                 super().apply(recorded)
-                job = self.jobs[event.job]
-                self.ids[job.namespace, job.name] = job.id
-                self._index(job)
+                self.ids[event.namespace, event.name] = event.job
+                self._index(self.jobs[event.job])
             case e.JobRemoved():
                 gone = self.jobs[event.job]
                 super().apply(recorded)
