@@ -25,7 +25,7 @@ from controlplane.effects import Effect, Survey, newly_wanted, wanted
 from controlplane.errors import Rejected
 from controlplane.job import Job
 from controlplane.ports import Clock, Cluster, EventLog
-from controlplane.replay import rebuild, take_snapshot
+from controlplane.replay import SnapshotInSlices, rebuild
 from controlplane.scheduling.cycle import schedule
 from controlplane.scheduling.growth import grow
 from controlplane.scheduling.snapshot import Snapshot
@@ -94,6 +94,7 @@ class Engine:
         self._stopped = False
         self._epoch = 0
         self._snapshot_at = 0
+        self._snapshot: SnapshotInSlices | None = None
         self._resync_at: float | None = None
 
     @property
@@ -146,7 +147,7 @@ class Engine:
         step.record(e.EngineStarted(self._epoch, self._options.release))
         self._decide_what_is_due(step)
         self._place_gangs(step)
-        await self._log.append(step.batch, epoch=self._epoch)
+        await self._commit(step)
         self._leads = True
         self._answer(step)
         await self._ask_for_everything()
@@ -166,16 +167,13 @@ class Engine:
         self._decide_what_is_due(step)
         if step.makes_room:
             self._place_gangs(step)
-        if step.batch:
-            await self._log.append(step.batch, epoch=self._epoch)
+        await self._commit(step)
         self._answer(step)
         if self._resync_at is not None and self._clock.now() >= self._resync_at:
             await self._ask_for_everything()
         elif effects := step.effects():
             await self._cluster.carry_out(effects)
-        every = self._options.snapshot_every
-        if every is not None and self.world.position - self._snapshot_at >= every:
-            await self._take_snapshot()
+        await self._go_on_with_snapshot()
 
     def _begin(self) -> "_Step":
         # Time in the log never runs backwards, whatever the clock does.
@@ -212,6 +210,10 @@ class Engine:
         for decided in (*placed, *added):
             step.record(decided)
 
+    async def _commit(self, step: "_Step") -> None:
+        if step.batch:
+            await self._log.append(step.batch, epoch=self._epoch)
+
     def _answer(self, step: "_Step") -> None:
         """The step is in the log: the world may be seen again."""
         self._step = None
@@ -234,12 +236,26 @@ class Engine:
             self._resync_at = self._clock.now() + self._options.resync_s
         await self._cluster.carry_out(effects)
 
-    async def _take_snapshot(self) -> None:
-        self._snapshot_at = position = self.world.position
-        head = await self._log.head()
-        # A head that is further on is another leader's, and its hash is not that of our state.
-        if head.position == position:
-            await self._log.save_snapshot(take_snapshot(self.world, head.hash))
+    async def _go_on_with_snapshot(self) -> None:
+        """Makes a slice of a snapshot that is under way, or begins one when it is time.
+
+        A large world takes long to encode, and nobody should wait for all of it.
+        """
+        if self._snapshot is None:
+            every, position = self._options.snapshot_every, self.world.position
+            if every is None or position - self._snapshot_at < every:
+                return
+            self._snapshot_at = position
+            head = await self._log.head()
+            # A head that is further on is another leader's; its hash is not that of our state.
+            if head.position != position:
+                return
+            self._snapshot = SnapshotInSlices(self.world, head.hash)
+        if (done := self._snapshot.go_on()) is None:
+            self._clock.wake()
+        else:
+            self._snapshot = None
+            await self._log.save_snapshot(done)
 
     def _next_wake(self) -> float | None:
         due_at, resync_at = self.world.next_deadline(), self._resync_at

@@ -153,6 +153,57 @@ def take_snapshot(state: State, hash: bytes) -> Snapshot:
     return Snapshot(state.position, _encode(state.image(hash)))
 
 
+# How much of a snapshot is encoded in one go: some milliseconds' worth.
+SLICE_BYTES = 1_000_000
+SLICE_ITEMS = 1_000
+
+
+class SnapshotInSlices:
+    """A snapshot that is encoded a little at a time, while the state goes on changing.
+
+    The state is read at the beginning and consists of frozen values, so what the slices make up is
+    the state as it was then: byte for byte what `take_snapshot` would have made of it.
+    """
+
+    def __init__(self, state: State, hash: bytes) -> None:
+        self._position = state.position
+        self._made: list[bytes] = []
+        self._left = _slices(state.image(hash))
+
+    def go_on(self) -> Snapshot | None:
+        """Encodes some more; the snapshot once it is whole."""
+        size = 0
+        for piece in self._left:
+            self._made.append(piece)
+            size += len(piece)
+            if size >= SLICE_BYTES:
+                return None
+        return Snapshot(self._position, b"".join(self._made))
+
+
+def _slices(image: Image) -> Iterator[bytes]:
+    """The bytes that `_encode` makes of an image, some at a time."""
+    names = Image.__struct_fields__
+    yield bytes([0x80 | len(names)])
+    for name in names:
+        value = getattr(image, name)
+        yield _encode(name)
+        if isinstance(value, list):
+            yield _array_header(len(value))
+            for first in range(0, len(value), SLICE_ITEMS):
+                some = value[first : first + SLICE_ITEMS]
+                yield _encode(some)[len(_array_header(len(some))) :]
+        else:
+            yield _encode(value)
+
+
+def _array_header(size: int) -> bytes:
+    """How MessagePack says that an array of this size follows."""
+    if size < 16:
+        return bytes([0x90 | size])
+    return b"\xdc" + size.to_bytes(2) if size < 1 << 16 else b"\xdd" + size.to_bytes(4)
+
+
 def open_snapshot(snapshot: Snapshot) -> Rebuilt:
     image = _decoder.decode(snapshot.body)
     return Rebuilt(World(image), image.hash)

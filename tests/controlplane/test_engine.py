@@ -6,11 +6,12 @@ from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process
 from controlplane import commands as c
 from controlplane import events as e
+from controlplane import replay
 from controlplane.effects import LaunchGang, StopGang, Survey
 from controlplane.engine import COMMANDS_PER_STEP_MAX, Engine, EngineOptions
 from controlplane.errors import LogConflict, LogUnavailable, Rejected
 from controlplane.model import NodeInfo
-from controlplane.replay import rebuild, state_hash
+from controlplane.replay import rebuild, state_hash, take_snapshot
 from controlplane.state import Receipt
 from tests.controlplane.specification import exited, spec, submit
 from tests.scenarios.faulty_ports import Sleep
@@ -337,3 +338,32 @@ def test_every_start_is_in_the_log():
 
     starts = [r.event for r in setup.log.events if isinstance(r.event, e.EngineStarted)]
     assert [start.epoch for start in starts] == [1, 2]
+
+
+def test_commands_are_met_while_a_large_snapshot_is_being_made(monkeypatch):
+    monkeypatch.setattr(replay, "SLICE_BYTES", 1)
+    setup, answers, ahead = Setup(snapshot_every=6).ready(), [], []
+    go_on, save = replay.SnapshotInSlices.go_on, setup.log.save_snapshot
+
+    def go_on_and_submit(slicing):
+        # Somebody submits between the first slice and the last.
+        if not answers:
+            answers.append(setup.submit(submit("meanwhile", "jm")))
+        return go_on(slicing)
+
+    async def save_and_look(snapshot):
+        ahead.append((len(answers[0]), setup.engine.world.position - snapshot.position))
+        await save(snapshot)
+
+    monkeypatch.setattr(replay.SnapshotInSlices, "go_on", go_on_and_submit)
+    monkeypatch.setattr(setup.log, "save_snapshot", save_and_look)
+    for n in range(4):
+        setup.submit(submit(f"job-{n}", f"j{n}"))
+        setup.after(2)
+
+    # It was answered before the snapshot was whole, and is not in it.
+    assert ahead == [(1, 2)]
+    saved = run_now(setup.log.latest_snapshot())
+    early = run_now(rebuild(setup.log, position=saved.position, use_snapshot=False))
+    assert "jm" not in early.world.jobs
+    assert saved == take_snapshot(early.world, early.hash)

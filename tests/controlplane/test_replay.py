@@ -3,11 +3,12 @@
 import pytest
 
 from adapters.memory_log import MemoryLog
-from controlplane import codec
+from controlplane import codec, replay
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane.errors import LogCorrupt
-from controlplane.replay import PAGE_ROWS, rebuild, state_hash, take_snapshot
+from controlplane.model import Queue
+from controlplane.replay import PAGE_ROWS, SnapshotInSlices, rebuild, state_hash, take_snapshot
 from controlplane.world import World
 from tests.controlplane.specification import Given, exited, node, submit
 
@@ -108,3 +109,26 @@ async def test_the_hash_of_a_state_does_not_depend_on_how_it_came_to_be(past):
     log = MemoryLog([codec.from_row(row) for row in rows])
 
     assert state_hash((await rebuild(log)).world) == state_hash(past.world)
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 999, 1_000, 1_001, 65_535, 65_536, 70_000])
+def test_a_snapshot_in_slices_has_the_bytes_of_one_made_at_once(past, size):
+    past.world.queues = {name: Queue(name) for name in map(str, range(size))}
+    slicing = SnapshotInSlices(past.world, b"x" * 32)
+    while (made := slicing.go_on()) is None:
+        pass
+
+    assert made == take_snapshot(past.world, b"x" * 32)
+
+
+def test_a_snapshot_in_slices_is_of_the_state_in_which_it_began(past, monkeypatch):
+    monkeypatch.setattr(replay, "SLICE_BYTES", 1)
+    expected = take_snapshot(past.world, b"")
+    slicing, turns = SnapshotInSlices(past.world, b""), 0
+    past.when(submit("at-once", "k0"))
+    while (made := slicing.go_on()) is None:
+        turns += 1
+        past.when(submit(f"later-{turns}", f"k{turns}"))
+
+    assert turns > 10
+    assert made == expected
