@@ -1,14 +1,43 @@
 """What can go wrong and has a name: refusals for people, and a log that says no."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong with a document: what sort of fault, in which field, and the advice.
+
+    The sorts are those of Kubernetes' own validation: Required, Invalid, Forbidden, NotSupported,
+    Duplicate, TooLong and TypeInvalid.
+    """
+
+    sort: str
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}" if self.field else self.message
+
 
 class Rejected(Exception):
-    """A request that cannot be met. The code is stable; the message is for the person."""
+    """A request that cannot be met. The code is stable; the message is for the person.
 
-    def __init__(self, code: str, message: str, *, field: str | None = None) -> None:
+    A document may be wrong in several places; then `problems` has them all.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        field: str | None = None,
+        problems: Sequence[Problem] = (),
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.field = field
+        self.problems = tuple(problems)
 
 
 class LogConflict(Exception):

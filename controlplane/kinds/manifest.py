@@ -7,18 +7,33 @@ is not listed is refused by name, because a misspelt field that is ignored is a 
 import re
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, to_builtins
+from msgspec.structs import replace
 
 from controlplane.errors import Rejected
-from controlplane.model import JobSpec, RestartPolicy, Workload
+from controlplane.kinds.findings import Findings
+from controlplane.kinds.kind import Submission
+from controlplane.model import CleanPods, RestartPolicy, RestartScope, Workload
 
 # People tell the simulator what a Kubeflow job would do through annotations with this prefix.
 WORKLOAD_PREFIX = "sim.muster.dev/"
 PRIORITY_ANNOTATION = "muster.dev/priority"
 QUEUE_ANNOTATION = "muster.dev/queue"
+# What starts again when one rank fails: the whole gang, or the one rank as the operators do it.
+RESTART_SCOPE_ANNOTATION = "muster.dev/restart-scope"
+# Who may run a job; jobs of the others are left alone.
+MANAGERS = (
+    "muster.dev/muster",
+    "kubeflow.org/training-operator",
+    "kubeflow.org/mpi-operator",
+    "kueue.x-k8s.io/multikueue",
+)
+OURS = MANAGERS[:-1]
+CLEAN_POD_POLICIES = ("None", "Running", "All")
+SECONDS_MAX = 10 * 365 * 86_400
 # Priority classes live in a Kubernetes cluster; without one, these names are known.
 PRIORITY_CLASSES = {"": 0, "low": -1_000, "normal": 0, "high": 1_000}
 
@@ -54,16 +69,7 @@ class RunPolicy(Struct, frozen=True, forbid_unknown_fields=True):
     backoffLimit: int | None = None
     schedulingPolicy: SchedulingPolicy | None = None
     suspend: bool = False
-    managedBy: str | UnsetType = UNSET
-
-
-class Submission(Struct, frozen=True):
-    """A manifest, understood."""
-
-    namespace: str
-    name: str
-    spec: JobSpec
-    suspended: bool = False
+    managedBy: str | None = None
 
 
 T = TypeVar("T")
@@ -137,35 +143,82 @@ def _fails_at(document: object, type: type[T], path: str) -> bool:
     return False
 
 
-def refuse(field: str, message: str) -> Rejected:
-    return Rejected("invalid_manifest", f"{field}: {message}", field=field)
+class Understood(NamedTuple):
+    """A run policy as fields of a JobSpec, and what of it has no field and is only kept."""
+
+    fields: dict[str, Any]
+    options: dict[str, Any]
 
 
-def queue_of(metadata: Metadata, policy: RunPolicy) -> str:
-    named = policy.schedulingPolicy.queue if policy.schedulingPolicy else ""
-    return named or metadata.annotations.get(QUEUE_ANNOTATION, "") or "default"
+def policy_of(metadata: Metadata, policy: RunPolicy, findings: Findings) -> Understood:
+    """What a run policy means. Every value is checked, also those the operators never look at."""
+    where = "spec.runPolicy"
+    for field in ("ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit"):
+        value = getattr(policy, field)
+        if value is not None and not 0 <= value <= SECONDS_MAX:
+            told = f"{value} is not between 0 and {SECONDS_MAX}"
+            findings.invalid(f"{where}.{field}", told)
+    if policy.managedBy is not None and policy.managedBy not in MANAGERS:
+        known = ", ".join(MANAGERS)
+        findings.unsupported(f"{where}.managedBy", f"{policy.managedBy!r} is not one of {known}")
+    clean = policy.cleanPodPolicy
+    if clean is not None and clean not in CLEAN_POD_POLICIES:
+        allowed = ", ".join(CLEAN_POD_POLICIES)
+        findings.unsupported(f"{where}.cleanPodPolicy", f"{clean!r} is not one of {allowed}")
+        clean = None
+    gang = policy.schedulingPolicy or SchedulingPolicy()
+    fields: dict[str, Any] = {
+        "queue": gang.queue or metadata.annotations.get(QUEUE_ANNOTATION) or "default",
+        "priority": _priority_of(metadata, gang, findings),
+        "restart": _restart_of(metadata, policy, findings),
+        "active_deadline_s": policy.activeDeadlineSeconds,
+        "ttl_s": policy.ttlSecondsAfterFinished,
+        "clean": CleanPods(clean or "None"),
+        "managed_by": policy.managedBy or "",
+        "min_available": _min_available_of(gang, findings),
+        "workload": workload_of(metadata.annotations, findings),
+    }
+    if gang.scheduleTimeoutSeconds:
+        fields["start_timeout_s"] = gang.scheduleTimeoutSeconds
+    # Kept as it was written, because `high` is not the same as its number everywhere.
+    kept = to_builtins(policy.schedulingPolicy) if policy.schedulingPolicy else None
+    return Understood(fields, {"runPolicy": {"schedulingPolicy": kept}} if kept else {})
 
 
-def priority_of(metadata: Metadata, policy: RunPolicy) -> int:
+def _min_available_of(gang: SchedulingPolicy, findings: Findings) -> int | None:
+    least = gang.minAvailable
+    if least is not None and least < 0:
+        findings.invalid("spec.runPolicy.schedulingPolicy.minAvailable", f"{least} is negative")
+    return least or None
+
+
+def _priority_of(metadata: Metadata, gang: SchedulingPolicy, findings: Findings) -> int:
     asked = metadata.annotations.get(PRIORITY_ANNOTATION)
     if asked is not None:
-        return _number(PRIORITY_ANNOTATION, asked, int)
-    name = policy.schedulingPolicy.priorityClass if policy.schedulingPolicy else ""
+        return _number(PRIORITY_ANNOTATION, asked, int, findings) or 0
+    name = gang.priorityClass
     if name not in PRIORITY_CLASSES:
         known = ", ".join(name for name in PRIORITY_CLASSES if name)
-        raise refuse(
+        findings.unsupported(
             "spec.runPolicy.schedulingPolicy.priorityClass",
             f"{name!r} is unknown; say one of {known}, or a number in {PRIORITY_ANNOTATION}",
         )
-    return PRIORITY_CLASSES[name]
+    return PRIORITY_CLASSES.get(name, 0)
 
 
-def restart_policy_of(policy: RunPolicy) -> RestartPolicy:
+def _restart_of(metadata: Metadata, policy: RunPolicy, findings: Findings) -> RestartPolicy:
+    scope = metadata.annotations.get(RESTART_SCOPE_ANNOTATION, RestartScope.GANG.value)
+    if scope not in tuple(RestartScope):
+        allowed = ", ".join(RestartScope)
+        where = f"metadata.annotations[{RESTART_SCOPE_ANNOTATION}]"
+        findings.unsupported(where, f"{scope!r} is not one of {allowed}")
+        scope = RestartScope.GANG.value
+    restart = RestartPolicy(scope=RestartScope(scope))
     limit = policy.backoffLimit
-    return RestartPolicy() if limit is None else RestartPolicy(limit=limit)
+    return restart if limit is None else replace(restart, limit=limit)
 
 
-def workload_of(annotations: Mapping[str, str]) -> Workload:
+def workload_of(annotations: Mapping[str, str], findings: Findings) -> Workload:
     """What a simulated cluster should make of the job."""
     readers = {
         "duration-seconds": ("duration_s", float),
@@ -178,15 +231,29 @@ def workload_of(annotations: Mapping[str, str]) -> Workload:
         if key.startswith(WORKLOAD_PREFIX):
             name = key.removeprefix(WORKLOAD_PREFIX)
             if name not in readers:
-                raise refuse(f"metadata.annotations[{key}]", f"known are: {', '.join(readers)}")
+                told = f"known are: {', '.join(readers)}"
+                findings.unsupported(f"metadata.annotations[{key}]", told)
+                continue
             field, reader = readers[name]
-            fields[field] = _number(key, value, reader)
+            number = _number(key, value, reader, findings)
+            if number is not None:
+                fields[field] = number
     return Workload(**fields)
 
 
-def _number(annotation: str, value: str, reader: type[T]) -> T:
+def _number(annotation: str, value: str, reader: type[T], findings: Findings) -> T | None:
     try:
         return reader(value)  # type: ignore[call-arg]
     except ValueError:
         what = "a whole number" if reader is int else "a number"
-        raise refuse(f"metadata.annotations[{annotation}]", f"{value!r} is not {what}") from None
+        findings.invalid(f"metadata.annotations[{annotation}]", f"{value!r} is not {what}")
+        return None
+
+
+def written_metadata(job: Submission) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": job.name, "namespace": job.namespace}
+    if job.spec.labels:
+        found["labels"] = job.spec.labels
+    if job.spec.annotations:
+        found["annotations"] = job.spec.annotations
+    return found

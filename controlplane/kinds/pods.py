@@ -4,11 +4,12 @@ The field names are those of the Kubernetes core API, v1; what is only kept, for
 use it, is `Any`. Values that are not a field of it are refused by name.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct, to_builtins
+from msgspec import UNSET, Struct, UnsetType, to_builtins
 
-from controlplane.kinds.manifest import refuse
+from controlplane.kinds.findings import Findings
 from controlplane.model import RestartRule, Role
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
@@ -25,6 +26,14 @@ class EnvVar(Kept, frozen=True):
     name: str
     value: str = ""
     valueFrom: Any = UNSET
+
+
+class ContainerPort(Kept, frozen=True):
+    containerPort: int
+    name: str = ""
+    hostIP: Any = UNSET
+    hostPort: Any = UNSET
+    protocol: Any = UNSET
 
 
 class Resources(Kept, frozen=True):
@@ -44,7 +53,7 @@ class Container(Kept, frozen=True):
     imagePullPolicy: Any = UNSET
     lifecycle: Any = UNSET
     livenessProbe: Any = UNSET
-    ports: Any = UNSET
+    ports: list[ContainerPort] | UnsetType = UNSET
     readinessProbe: Any = UNSET
     resizePolicy: Any = UNSET
     restartPolicy: Any = UNSET
@@ -122,41 +131,78 @@ def role_of(
     field: str,
     name: str,
     replica: ReplicaSpec,
+    findings: Findings,
     *,
     container: str,
     restart: RestartRule,
+    port: tuple[str, int] | None = None,
+    replicas: int = 1,
     serves: bool = False,
 ) -> Role:
-    """A role from its replica spec; `container` is the one whose exit code speaks for the rank."""
+    """A role from its replica spec, with the framework's port in its template.
+
+    `container` is the name of the one whose exit code speaks for the rank; "" means the first.
+    """
     where = f"{field}.template.spec.containers"
     containers = replica.template.spec.containers
     if not containers:
-        raise refuse(where, "at least one container is needed")
+        findings.required(where, "at least one container is needed")
     for index, each in enumerate(containers):
         if not each.image:
-            raise refuse(f"{where}[{index}].image", "an image is needed")
-    main = next((each for each in containers if each.name == container), containers[0])
+            findings.required(f"{where}[{index}].image", "an image is needed")
+    if container and not any(each.name == container for each in containers):
+        findings.required(where, f"a container named {container!r} is needed")
+    if replica.replicas is not None and replica.replicas < 0:
+        findings.invalid(f"{field}.replicas", f"{replica.replicas} is negative")
+    template = to_builtins(replica.template)
+    main = _main(containers, container)
+    if port is not None and containers:
+        _add_port(template["spec"]["containers"][main], *port)
+    speaker = containers[main] if containers else Container(name=container)
     return Role(
         name=name,
-        replicas=1 if replica.replicas is None else replica.replicas,
-        gpus=sum(_gpus(f"{where}[{i}]", each.resources) for i, each in enumerate(containers)),
+        replicas=replicas if replica.replicas is None else replica.replicas,
+        gpus=sum(_gpus(f"{where}[{i}]", each, findings) for i, each in enumerate(containers)),
         restart=replica.restartPolicy or restart,
-        image=main.image,
-        command=tuple(main.command),
-        args=tuple(main.args),
-        env={each.name: each.value for each in main.env if each.valueFrom is UNSET},
-        template=to_builtins(replica.template),
+        image=speaker.image,
+        command=tuple(speaker.command),
+        args=tuple(speaker.args),
+        env={each.name: each.value for each in speaker.env if each.valueFrom is UNSET},
+        template=template,
+        container=container,
         serves=serves,
     )
 
 
-def _gpus(where: str, resources: Resources) -> int:
-    found = 0
+def _main(containers: Sequence[Container], name: str) -> int:
+    return next((i for i, each in enumerate(containers) if each.name == name), 0)
+
+
+def _add_port(container: dict[str, Any], name: str, number: int) -> None:
+    ports = container.setdefault("ports", [])
+    if not any(port.get("name") == name for port in ports):
+        ports.append({"name": name, "containerPort": number})
+
+
+def container_of(role: Role) -> Mapping[str, Any]:
+    """The container of a role's template whose exit code speaks for the rank."""
+    containers = role.template.get("spec", {}).get("containers") or [{}]
+    return next((each for each in containers if each.get("name") == role.container), containers[0])
+
+
+def ports_of(container: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    return tuple(
+        (port.get("name", ""), port["containerPort"]) for port in container.get("ports", ())
+    )
+
+
+def _gpus(where: str, container: Container, findings: Findings) -> int:
+    found, resources = 0, container.resources
     for name in GPU_RESOURCES:
         asked = resources.limits.get(name, resources.requests.get(name, 0))
         try:
             found += int(asked)
         except (TypeError, ValueError):
-            field = f"{where}.resources.limits[{name}]"
-            raise refuse(field, f"{asked!r} is not a whole number of GPUs") from None
+            told = f"{asked!r} is not a whole number of GPUs"
+            findings.invalid(f"{where}.resources.limits[{name}]", told)
     return found

@@ -1,0 +1,117 @@
+"""What a kind of job is: how its manifests are read and written, and what its ranks are told.
+
+A kind is one file with one value of `Kind`, made of pure functions. Everything else in the house
+(engine, scheduler, API, both clusters) works on the `JobSpec` that a manifest is read as.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from controlplane.job import Job
+from controlplane.kinds import conditions
+from controlplane.kinds.findings import Findings
+from controlplane.model import JobSpec, Value
+
+
+class Submission(Struct, frozen=True):
+    """A manifest, understood; `warnings` are for the person who sent it."""
+
+    namespace: str
+    name: str
+    spec: JobSpec
+    suspended: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+class Gang(NamedTuple):
+    """A job as its ranks see it: all that they are told follows from this and their number."""
+
+    namespace: str
+    name: str
+    spec: JobSpec
+    # What the cluster's DNS appends to the name of a service, such as cluster.local.
+    domain: str = ""
+
+    def service_host(self, service: str) -> str:
+        """A service's name as it is found from any namespace."""
+        host = f"{service}.{self.namespace}.svc"
+        return f"{host}.{self.domain}" if self.domain else host
+
+
+class Service(Value, frozen=True, kw_only=True):
+    """A headless service: a stable host name for the pods that it selects."""
+
+    name: str
+    selector: dict[str, str]
+    ports: tuple[tuple[str, int], ...] = ()
+    # Whether names resolve before the pods are ready.
+    before_ready: bool = False
+
+
+class Told(Value, frozen=True, kw_only=True):
+    """What one rank is told."""
+
+    # The name of its pod, which is also its host name.
+    name: str
+    labels: dict[str, str] = {}
+    env: dict[str, str] = {}
+    # Variables whose value is a field of the pod itself (Kubernetes' downward API).
+    env_from_pod: dict[str, str] = {}
+    # Variables that stand only where the person has not set them.
+    env_if_unset: dict[str, str] = {}
+    # Whether every container is told, or only the one that speaks for the rank.
+    all_containers: bool = True
+    # What runs when the person gave neither command nor arguments.
+    command: tuple[str, ...] = ()
+    hostname: str = ""
+    subdomain: str = ""
+    # Where else the resolver looks.
+    dns_searches: tuple[str, ...] = ()
+    # Which of the gang's files are mounted where: path -> name of the group of files.
+    mounts: dict[str, str] = {}
+    # Waits, before anything starts, until this host's name resolves.
+    waits_for_host: str = ""
+
+
+class Files(Value, frozen=True, kw_only=True):
+    """A group of files that ranks can mount: a config map, or a secret made once for the job."""
+
+    name: str
+    contents: dict[str, str] = {}
+    # Files whose contents are not ours to know: a fresh SSH key pair made by the cluster's side.
+    ssh_keys: bool = False
+    executable: bool = False
+
+
+def _no_files(gang: Gang, running: Collection[int]) -> Sequence[Files]:
+    return ()
+
+
+class Form(NamedTuple):
+    """One version of a kind's manifest.
+
+    `read` is given a manifest whose types are right, notes what else is wrong with it in the
+    findings, and returns what it means with every default applied; what it returns beside problems
+    is thrown away. `write` is its inverse: the manifest in this version, defaults spelt out.
+    `status` is what the operator of this version would write into the job's status.
+    """
+
+    version: str
+    manifest: type[Struct]
+    read: Callable[[Any, Findings], Submission]
+    write: Callable[[Submission], dict[str, Any]]
+    status: Callable[[Job], dict[str, Any]] = conditions.status
+
+
+class Kind(NamedTuple):
+    """A kind of job, whole. The first of its forms is the one that new manifests should have."""
+
+    name: str
+    forms: tuple[Form, ...]
+    # What is the same for all ranks is worked out once, so a gang of a thousand is told quickly.
+    tell: Callable[[Gang], Callable[[int], Told]]
+    services: Callable[[Gang], Sequence[Service]]
+    # Files for the ranks; they may depend on which ranks run now, as a list of hosts does.
+    files: Callable[[Gang, Collection[int]], Sequence[Files]] = _no_files
