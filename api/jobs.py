@@ -11,6 +11,7 @@ from api.access import ACTOR
 from api.control import CONTROL, Control
 from api.idempotency import HEADER, command_id, events_of, first_answer, new_job_id
 from api.job_list import JobPage, JobsQuery, job_page
+from api.notices import notices
 from api.routes import NoQuery, Route, answer, answer_bytes, encode, route
 from api.wire import BODIES, BODY_PROBLEMS, check_writable
 from controlplane import commands as c
@@ -72,7 +73,8 @@ async def submit_job(request: web.Request, query: SubmitQuery) -> web.Response:
     )
     control = request.app[CONTROL]
     if query.plan:
-        return answer(await control.ask(lambda world: plan(world, command)))
+        planned = await control.ask(lambda world: plan(world, command))
+        return answer(planned, headers=notices(submission.warnings))
     submitted = await control.submit_then(command, _submitted)
     is_new = submitted.receipt.stream == command.job
     detail = submitted.detail
@@ -81,7 +83,10 @@ async def submit_job(request: web.Request, query: SubmitQuery) -> web.Response:
     return answer_bytes(
         detail,
         status=201 if is_new else 200,
-        headers={"Location": f"/v1/jobs/{command.namespace}/{command.name}"},
+        headers={
+            "Location": f"/v1/jobs/{command.namespace}/{command.name}",
+            **notices(submission.warnings),
+        },
     )
 
 

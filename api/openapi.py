@@ -12,10 +12,11 @@ import msgspec
 
 from api.idempotency import HEADER, KEY_LENGTH_MAX
 from api.jobs import Manifest
+from api.notices import HEADER as WARNINGS
 from api.problems import KINDS, MEDIA_TYPE, Problem
 from api.routes import TIME_HEADER, Route
 from api.wire import MEDIA_TYPES
-from controlplane.kinds.registry import KINDS as JOB_KINDS
+from controlplane.kinds.registry import forms
 
 Schema = dict[str, Any]
 
@@ -86,6 +87,8 @@ class _Schemas:
         types = list(dict.fromkeys([Problem, *bodies, *answers, *queries]))
         refs, self.components = msgspec.json.schema_components(types, ref_template=_REF)
         self._refs = dict(zip(types, refs, strict=True))
+        for part in _parts(Manifest):
+            _allow_null(self.components, part.__name__, set())
         self._queries = {query: self.components.pop(query.__name__) for query in set(queries)}
 
     def of(self, type: Any) -> Schema:
@@ -100,12 +103,28 @@ class _Schemas:
             yield parameter if told is None else {**parameter, "description": told}
 
 
+def _allow_null(components: Schema, name: str, seen: set[str]) -> None:
+    """In a manifest, as in Kubernetes, null is the same as not given."""
+    if name in seen:
+        return
+    seen.add(name)
+    schema = components[name]
+    for inner in re.findall(r"'#/components/schemas/([^']+)'", str(schema)):
+        _allow_null(components, inner, seen)
+    needed = schema.get("required", ())
+    for field, found in schema.get("properties", {}).items():
+        if field not in needed and found and found.get("type") != "null":
+            others = found.get("anyOf", [found])
+            if {"type": "null"} not in others:
+                schema["properties"][field] = {"anyOf": [*others, {"type": "null"}]}
+
+
 def _parts(type: Any) -> list[Any]:
     """The types that something may be: several are a tuple, and a manifest is of any kind."""
     if type is None:
         return []
     if type is Manifest:
-        return [kind.manifest for kind in JOB_KINDS]
+        return list(dict.fromkeys(form.manifest for form in forms().values()))
     return list(type) if isinstance(type, tuple) else [type]
 
 
@@ -156,6 +175,12 @@ _TIME = {
 }
 
 
+_WARNINGS = {
+    "description": "What was accepted but should be written otherwise, as Kubernetes says it.",
+    "schema": {"type": "string"},
+}
+
+
 def _answers(route: Route, schemas: _Schemas) -> Schema:
     answers: Schema = {}
     for status, given in route.answers.items():
@@ -165,6 +190,8 @@ def _answers(route: Route, schemas: _Schemas) -> Schema:
                 media: {"schema": schemas.of(given) if media.endswith("json") else {}}
                 for media in route.media_types
             }
+        if route.body is Manifest:
+            answer["headers"][WARNINGS] = _WARNINGS
         if status == 201:
             answer["headers"]["Location"] = {"schema": {"type": "string"}}
         answers[str(status)] = answer

@@ -61,6 +61,7 @@ KINDS: dict[str, Kind] = {
     # The job cannot be what the manifest says.
     "invalid_manifest": Kind(422, "The manifest is not valid"),
     "unknown_kind": Kind(422, "This kind of manifest is not known"),
+    "cannot_convert": Kind(422, "The job cannot be written in this form without loss"),
     "invalid_job": Kind(422, "The job is not valid"),
     "unknown_queue": Kind(422, "There is no such queue to wait in"),
     "unknown_role": Kind(422, "The job has no such role"),
@@ -97,10 +98,23 @@ _CODES = {
 }
 
 
+class FieldProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several things that are wrong with a document.
+
+    The sorts are those of Kubernetes: Required, Invalid, Forbidden, NotSupported, Duplicate,
+    TooLong and TypeInvalid.
+    """
+
+    sort: str
+    field: str
+    message: str
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What went wrong, as RFC 9457 has it, with a `code` that programs may rely on.
 
-    `field` is the path of what was wrong in the request. `instance` is the id under which the
+    `field` is the path of what was wrong in the request; a manifest may be wrong in several places,
+    which `errors` lists. `instance` is the id under which the
     server's own log tells more.
     """
 
@@ -110,6 +124,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: str
     code: str
     field: str | None = None
+    errors: list[FieldProblem] = []
     instance: str | None = None
 
 
@@ -119,8 +134,8 @@ _encode = msgspec.json.Encoder().encode
 def problem_of(error: Exception) -> Problem:
     """The problem document for whatever a handler raised."""
     match error:
-        case Rejected(code=code, message=message, field=field) if code in KINDS:
-            return problem(code, message, field=field)
+        case Rejected(code=code) if code in KINDS:
+            return _refusal(error)
         case web.HTTPException():
             return _of_http(error)
         case LogUnavailable() | LogConflict():
@@ -129,6 +144,19 @@ def problem_of(error: Exception) -> Problem:
             return problem("log_corrupt", f"position {position} is not what was written there")
         case _:
             return _unexpected(error)
+
+
+def _refusal(error: Rejected) -> Problem:
+    told = problem(error.code, error.message, field=error.field)
+    errors = [
+        FieldProblem(
+            sort=each.sort,
+            field=each.field[:DETAIL_LENGTH_MAX],
+            message=each.message[:DETAIL_LENGTH_MAX],
+        )
+        for each in error.problems
+    ]
+    return msgspec.structs.replace(told, errors=errors) if errors else told
 
 
 def problem(

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 import msgspec
 
+from api.notices import read_notices
 from api.routes import TIME_HEADER
 from cli.complaints import Complaint, exit_code_of
 from cli.settings import read_settings, reason, token_for
@@ -43,6 +44,14 @@ _NOBODY_THERE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 T = TypeVar("T")
 
 
+class FieldProblem(msgspec.Struct):
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}" if self.field else self.message
+
+
 class Problem(msgspec.Struct):
     """An RFC 9457 problem document, as far as it is shown."""
 
@@ -50,6 +59,7 @@ class Problem(msgspec.Struct):
     detail: str = ""
     code: str = ""
     field: str | None = None
+    errors: list[FieldProblem] = []
 
 
 class Page(msgspec.Struct, Generic[T]):
@@ -106,6 +116,8 @@ class Client:
         self.url = url
         # What the server's clock showed at its latest answer; a simulated one may run fast.
         self.now = time.time()
+        # What the server said about what it took.
+        self.warnings: list[str] = []
         self._session = session
         self._token = token
         self._spare_token = spare_token
@@ -192,6 +204,7 @@ class Client:
             self._set_clock(answer)
             if answer.status >= 400:
                 raise _refused(answer.status, body)
+            self.warnings += read_notices(answer.headers)
             return body
 
     def _set_clock(self, answer: aiohttp.ClientResponse) -> None:

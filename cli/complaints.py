@@ -1,5 +1,6 @@
 """How the command line says no: what, where, what to do, and an exit code that scripts can use."""
 
+from collections.abc import Sequence
 from typing import IO, Any
 
 import click
@@ -20,16 +21,26 @@ WRONG_STATUSES = frozenset({400, 413, 415, 422})
 
 
 class Complaint(click.ClickException):
-    """One line that says what is wrong, and one that says what to do about it."""
+    """One line that says what is wrong, perhaps one for each place, and what to do about it."""
 
-    def __init__(self, message: str, *, hint: str = "", exit_code: int = FAILED) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        places: Sequence[str] = (),
+        hint: str = "",
+        exit_code: int = FAILED,
+    ) -> None:
         super().__init__(message)
+        self.places = places
         self.hint = hint
         # click declares it for the class; each complaint has its own.
         self.exit_code = exit_code  # type: ignore[misc]
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"error: {self.message}", file=file, err=True)
+        for place in self.places:
+            click.echo(f"  {place}", file=file, err=True)
         if self.hint:
             click.echo(f"  {self.hint}", file=file, err=True)
 

@@ -83,8 +83,34 @@ async def _post(
     try:
         return await server.change("POST", "/v1/jobs", type, document.value, plan=plan)
     except Refused as refused:
-        where = document.where(refused.problem.field) if document.source else ""
-        raise refused.complaint(where) from None
+        raise _complaint(refused, document) from None
+    finally:
+        for warning in server.warnings:
+            warn(document, warning)
+        server.warnings.clear()
+
+
+def _complaint(refused: Refused, document: Document) -> Complaint:
+    problem = refused.problem
+    where = document.where(problem.field) if document.source else ""
+    if len(problem.errors) <= 1:
+        return refused.complaint(where)
+    return several(document, [(each.field, str(each)) for each in problem.errors])
+
+
+def several(document: Document, errors: Sequence[tuple[str, str]]) -> Complaint:
+    """All that is wrong with a document, one place a line."""
+    source = f"{document.source}: " if document.source else ""
+    places = [
+        f"{document.where(field)}: {told}" if document.source else told for field, told in errors
+    ]
+    told = f"{source}the manifest is wrong in {len(places)} places"
+    return Complaint(told, places=places, exit_code=WRONG_USAGE)
+
+
+def warn(document: Document, warning: str) -> None:
+    source = f"{document.source}: " if document.source else ""
+    click.echo(f"warning: {source}{warning}", err=True)
 
 
 def _show_plans(plans: Sequence[Plan], output: str) -> None:

@@ -10,10 +10,11 @@ from typing import assert_never
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane import restart
-from controlplane.admission import admit, problems, require_fit
+from controlplane.admission import admit, require_fit
 from controlplane.attempt import HOLDING
 from controlplane.errors import Rejected
 from controlplane.job import ACTIVE, Job, Phase, scaled, scales_in_place
+from controlplane.kinds.checking import problems
 from controlplane.model import Cause, Restart, is_label
 from controlplane.reports import node_lost, node_removed, node_reported, parts_of, ranks_reported
 from controlplane.settling import Draft, settle, stop_attempt

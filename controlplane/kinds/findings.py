@@ -4,6 +4,7 @@ from controlplane.errors import Problem, Rejected
 
 # A hostile document can be wrong in a million places; nobody reads more than this.
 PROBLEMS_MAX = 100
+FIELD_CHARS_MAX = 300
 
 
 class Findings:
@@ -13,6 +14,11 @@ class Findings:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
+
+    @property
+    def full(self) -> bool:
+        """Whether further problems would not be told anyway."""
+        return len(self.problems) >= PROBLEMS_MAX
 
     def required(self, field: str, message: str) -> None:
         self._add("Required", field, message)
@@ -29,6 +35,9 @@ class Findings:
     def mistyped(self, field: str, message: str) -> None:
         self._add("TypeInvalid", field, message)
 
+    def too_long(self, field: str, message: str) -> None:
+        self._add("TooLong", field, message)
+
     def duplicate(self, field: str, message: str) -> None:
         self._add("Duplicate", field, message)
 
@@ -36,8 +45,8 @@ class Findings:
         self.warnings.append(message)
 
     def _add(self, sort: str, field: str, message: str) -> None:
-        if len(self.problems) < PROBLEMS_MAX:
-            self.problems.append(Problem(sort, field, message))
+        if not self.full:
+            self.problems.append(Problem(sort, field[:FIELD_CHARS_MAX], message))
 
     def refuse_if_any(self) -> None:
         """Raises Rejected with all of them."""

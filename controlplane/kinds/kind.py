@@ -105,6 +105,17 @@ class Form(NamedTuple):
     status: Callable[[Job], dict[str, Any]] = conditions.status
 
 
+class About(NamedTuple):
+    """What the documentation's table of kinds says."""
+
+    roles: tuple[str, ...] = ()
+    # The container that the framework runs in, and the port that its ranks meet on.
+    container: str = ""
+    port: str = ""
+    restart: str = ""
+    decides: str = ""
+
+
 class Kind(NamedTuple):
     """A kind of job, whole. The first of its forms is the one that new manifests should have."""
 
@@ -115,3 +126,4 @@ class Kind(NamedTuple):
     services: Callable[[Gang], Sequence[Service]]
     # Files for the ranks; they may depend on which ranks run now, as a list of hosts does.
     files: Callable[[Gang, Collection[int]], Sequence[Files]] = _no_files
+    about: About = About()

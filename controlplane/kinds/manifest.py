@@ -1,21 +1,19 @@
-"""What all manifests share: their outer form, metadata, run policy, and how mistakes are told.
+"""What all manifests share: metadata, run policy, and the annotations that Muster reads.
 
 Field names are those of the Kubeflow APIs, so that what `kubectl` takes is taken here. A field that
 is not listed is refused by name, because a misspelt field that is ignored is a wrong job later.
 """
 
-import re
-from collections.abc import Iterator, Mapping
-from copy import deepcopy
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
-import msgspec
 from msgspec import UNSET, Struct, to_builtins
 from msgspec.structs import replace
 
-from controlplane.errors import Rejected
+from controlplane.kinds import checking
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Submission
+from controlplane.kinds.structure import shown
 from controlplane.model import CleanPods, RestartPolicy, RestartScope, Workload
 
 # People tell the simulator what a Kubeflow job would do through annotations with this prefix.
@@ -24,18 +22,9 @@ PRIORITY_ANNOTATION = "muster.dev/priority"
 QUEUE_ANNOTATION = "muster.dev/queue"
 # What starts again when one rank fails: the whole gang, or the one rank as the operators do it.
 RESTART_SCOPE_ANNOTATION = "muster.dev/restart-scope"
-# Who may run a job; jobs of the others are left alone.
-MANAGERS = (
-    "muster.dev/muster",
-    "kubeflow.org/training-operator",
-    "kubeflow.org/mpi-operator",
-    "kueue.x-k8s.io/multikueue",
-)
-OURS = MANAGERS[:-1]
-CLEAN_POD_POLICIES = ("None", "Running", "All")
-SECONDS_MAX = 10 * 365 * 86_400
 # Priority classes live in a Kubernetes cluster; without one, these names are known.
 PRIORITY_CLASSES = {"": 0, "low": -1_000, "normal": 0, "high": 1_000}
+POLICY = "spec.runPolicy"
 
 
 class Metadata(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -62,85 +51,19 @@ class SchedulingPolicy(Struct, frozen=True, forbid_unknown_fields=True):
     scheduleTimeoutSeconds: int | None = None
 
 
-class RunPolicy(Struct, frozen=True, forbid_unknown_fields=True):
+class FlatPolicy(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A run policy as it stood in `spec` itself until 2020."""
+
     cleanPodPolicy: str | None = None
     ttlSecondsAfterFinished: int | None = None
     activeDeadlineSeconds: int | None = None
     backoffLimit: int | None = None
     schedulingPolicy: SchedulingPolicy | None = None
+
+
+class RunPolicy(FlatPolicy, frozen=True, forbid_unknown_fields=True, kw_only=True):
     suspend: bool = False
     managedBy: str | None = None
-
-
-T = TypeVar("T")
-# A step of a path: a field's name, or an index.
-_STEP = re.compile(r"([^.\[\]]+)(?=[.\[]|$)|\[(\d+)\]")
-
-
-def parse(document: object, type: type[T]) -> T:
-    """The document as a value of a type, or Rejected with the path of what does not fit."""
-    try:
-        return msgspec.convert(document, type)
-    except msgspec.ValidationError as error:
-        message, path = _split(str(error))
-        raise _refusal(message, _with_keys(document, type, path)) from None
-
-
-def _split(told: str) -> tuple[str, str]:
-    """msgspec ends its message with the path in back-quotes; people read it better in front."""
-    message, _, path = told.partition(" - at ")
-    return message, path.strip("`").removeprefix("$").removeprefix(".")
-
-
-def _refusal(message: str, field: str) -> Rejected:
-    text = f"{field}: {message}" if field else message
-    return Rejected("invalid_manifest", text, field=field or None)
-
-
-def _with_keys(document: object, type: type[T], path: str) -> str:
-    """The path with the keys of mappings, for which msgspec writes three dots.
-
-    Each key is tried alone: the one that fails by itself is the one that was meant.
-    """
-    while "[...]" in path:
-        before, _, after = path.partition("[...]")
-        found = next(
-            (
-                (key, alone)
-                for key, alone in _one_key_at_a_time(document, before)
-                if _fails_at(alone, type, path)
-            ),
-            None,
-        )
-        if found is None:
-            return path
-        key, document = found
-        path = f"{before}.{key}{after}"
-    return path
-
-
-def _one_key_at_a_time(document: object, path: str) -> Iterator[tuple[str, object]]:
-    """Copies of the document whose mapping at `path` has a single key, each with that key."""
-    mapping: Any = document
-    steps = [name or int(index) for name, index in _STEP.findall(path)]
-    for step in steps:
-        mapping = mapping[step]
-    for key in mapping:
-        alone: Any = deepcopy(document)
-        inner = alone
-        for step in steps:
-            inner = inner[step]
-        for other in [other for other in inner if other != key]:
-            del inner[other]
-        yield str(key), alone
-
-
-def _fails_at(document: object, type: type[T], path: str) -> bool:
-    try:
-        msgspec.convert(document, type)
-    except msgspec.ValidationError as error:
-        return _split(str(error))[1].count("[...]") >= path.count("[...]")
-    return False
 
 
 class Understood(NamedTuple):
@@ -150,104 +73,143 @@ class Understood(NamedTuple):
     options: dict[str, Any]
 
 
-def policy_of(metadata: Metadata, policy: RunPolicy, findings: Findings) -> Understood:
-    """What a run policy means. Every value is checked, also those the operators never look at."""
-    where = "spec.runPolicy"
+def policy_of(
+    metadata: Metadata,
+    policy: RunPolicy,
+    findings: Findings,
+    *,
+    flat: Collection[str] = (),
+    clean: CleanPods = CleanPods.NONE,
+    managers: Collection[str] = checking.MANAGERS,
+) -> Understood:
+    """What a run policy means. Every value is checked, also those the operators never look at.
+
+    `flat` names the fields that stood in `spec` itself; `clean` is what is done with the pods of a
+    finished job whose manifest does not say it.
+    """
+
+    def where(field: str) -> str:
+        return f"spec.{field}" if field in flat else f"{POLICY}.{field}"
+
     for field in ("ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit"):
-        value = getattr(policy, field)
-        if value is not None and not 0 <= value <= SECONDS_MAX:
-            told = f"{value} is not between 0 and {SECONDS_MAX}"
-            findings.invalid(f"{where}.{field}", told)
-    if policy.managedBy is not None and policy.managedBy not in MANAGERS:
-        known = ", ".join(MANAGERS)
-        findings.unsupported(f"{where}.managedBy", f"{policy.managedBy!r} is not one of {known}")
-    clean = policy.cleanPodPolicy
-    if clean is not None and clean not in CLEAN_POD_POLICIES:
-        allowed = ", ".join(CLEAN_POD_POLICIES)
-        findings.unsupported(f"{where}.cleanPodPolicy", f"{clean!r} is not one of {allowed}")
-        clean = None
+        checking.check_range(
+            where(field), getattr(policy, field), 0, checking.SECONDS_MAX, findings
+        )
+    if policy.managedBy:
+        checking.check_choice(where("managedBy"), policy.managedBy, managers, findings)
+    asked = policy.cleanPodPolicy
+    if asked and checking.check_choice(where("cleanPodPolicy"), asked, CleanPods, findings):
+        clean = CleanPods(asked)
     gang = policy.schedulingPolicy or SchedulingPolicy()
     fields: dict[str, Any] = {
         "queue": gang.queue or metadata.annotations.get(QUEUE_ANNOTATION) or "default",
-        "priority": _priority_of(metadata, gang, findings),
+        "priority": _priority_of(metadata, gang, where("schedulingPolicy"), findings),
         "restart": _restart_of(metadata, policy, findings),
         "active_deadline_s": policy.activeDeadlineSeconds,
         "ttl_s": policy.ttlSecondsAfterFinished,
-        "clean": CleanPods(clean or "None"),
+        "clean": clean,
         "managed_by": policy.managedBy or "",
-        "min_available": _min_available_of(gang, findings),
+        "min_available": _min_available_of(gang, where("schedulingPolicy"), findings),
         "workload": workload_of(metadata.annotations, findings),
     }
-    if gang.scheduleTimeoutSeconds:
-        fields["start_timeout_s"] = gang.scheduleTimeoutSeconds
-    # Kept as it was written, because `high` is not the same as its number everywhere.
-    kept = to_builtins(policy.schedulingPolicy) if policy.schedulingPolicy else None
-    return Understood(fields, {"runPolicy": {"schedulingPolicy": kept}} if kept else {})
+    timeout_s = gang.scheduleTimeoutSeconds
+    checking.check_range(
+        f"{where('schedulingPolicy')}.scheduleTimeoutSeconds",
+        timeout_s,
+        0,
+        checking.SECONDS_MAX,
+        findings,
+    )
+    if timeout_s:
+        fields["start_timeout_s"] = timeout_s
+    return Understood(fields, _kept(gang))
 
 
-def _min_available_of(gang: SchedulingPolicy, findings: Findings) -> int | None:
+def _kept(gang: SchedulingPolicy) -> dict[str, Any]:
+    """What has no field: a class of priority is more than its number where there is a cluster."""
+    found = {
+        name: value
+        for name in ("priorityClass", "minResources")
+        if (value := to_builtins(getattr(gang, name)))
+    }
+    return {"runPolicy": {"schedulingPolicy": found}} if found else {}
+
+
+def _min_available_of(gang: SchedulingPolicy, where: str, findings: Findings) -> int | None:
     least = gang.minAvailable
-    if least is not None and least < 0:
-        findings.invalid("spec.runPolicy.schedulingPolicy.minAvailable", f"{least} is negative")
+    checking.check_range(f"{where}.minAvailable", least, 0, checking.RANKS_MAX, findings)
     return least or None
 
 
-def _priority_of(metadata: Metadata, gang: SchedulingPolicy, findings: Findings) -> int:
+def _priority_of(metadata: Metadata, gang: SchedulingPolicy, where: str, findings: Findings) -> int:
     asked = metadata.annotations.get(PRIORITY_ANNOTATION)
     if asked is not None:
-        return _number(PRIORITY_ANNOTATION, asked, int, findings) or 0
+        return int(_number(PRIORITY_ANNOTATION, asked, int, checking.PRIORITIES, findings) or 0)
     name = gang.priorityClass
     if name not in PRIORITY_CLASSES:
         known = ", ".join(name for name in PRIORITY_CLASSES if name)
         findings.unsupported(
-            "spec.runPolicy.schedulingPolicy.priorityClass",
-            f"{name!r} is unknown; say one of {known}, or a number in {PRIORITY_ANNOTATION}",
+            f"{where}.priorityClass",
+            f"{shown(name)!r} is unknown; say one of {known}, "
+            f"or a number in the annotation {PRIORITY_ANNOTATION}",
         )
     return PRIORITY_CLASSES.get(name, 0)
 
 
 def _restart_of(metadata: Metadata, policy: RunPolicy, findings: Findings) -> RestartPolicy:
     scope = metadata.annotations.get(RESTART_SCOPE_ANNOTATION, RestartScope.GANG.value)
-    if scope not in tuple(RestartScope):
-        allowed = ", ".join(RestartScope)
-        where = f"metadata.annotations[{RESTART_SCOPE_ANNOTATION}]"
-        findings.unsupported(where, f"{scope!r} is not one of {allowed}")
+    where = f"metadata.annotations[{RESTART_SCOPE_ANNOTATION}]"
+    if not checking.check_choice(where, scope, RestartScope, findings):
         scope = RestartScope.GANG.value
     restart = RestartPolicy(scope=RestartScope(scope))
     limit = policy.backoffLimit
     return restart if limit is None else replace(restart, limit=limit)
 
 
+# What each annotation sets, how it is read, and its least and most.
+_WORKLOAD: dict[str, tuple[str, type[int] | type[float], tuple[int, int]]] = {
+    "duration-seconds": ("duration_s", float, (0, checking.SECONDS_MAX)),
+    "exit-code": ("exit_code", int, (0, 255)),
+    "exit-rank": ("exit_rank", int, (0, checking.RANKS_MAX)),
+    "failing-attempts": ("failing_attempts", int, (0, checking.BILLION)),
+}
+
+
 def workload_of(annotations: Mapping[str, str], findings: Findings) -> Workload:
     """What a simulated cluster should make of the job."""
-    readers = {
-        "duration-seconds": ("duration_s", float),
-        "exit-code": ("exit_code", int),
-        "exit-rank": ("exit_rank", int),
-        "failing-attempts": ("failing_attempts", int),
-    }
     fields: dict[str, Any] = {}
     for key, value in annotations.items():
         if key.startswith(WORKLOAD_PREFIX):
             name = key.removeprefix(WORKLOAD_PREFIX)
-            if name not in readers:
-                told = f"known are: {', '.join(readers)}"
-                findings.unsupported(f"metadata.annotations[{key}]", told)
+            if name not in _WORKLOAD:
+                told = f"known are: {', '.join(_WORKLOAD)}"
+                findings.unsupported(f"metadata.annotations[{shown(key)}]", told)
                 continue
-            field, reader = readers[name]
-            number = _number(key, value, reader, findings)
+            field, reader, limits = _WORKLOAD[name]
+            number = _number(key, value, reader, limits, findings)
             if number is not None:
                 fields[field] = number
     return Workload(**fields)
 
 
-def _number(annotation: str, value: str, reader: type[T], findings: Findings) -> T | None:
+def _number(
+    annotation: str,
+    value: str,
+    reader: type[int] | type[float],
+    limits: tuple[int, int],
+    findings: Findings,
+) -> float | None:
+    where = f"metadata.annotations[{annotation}]"
     try:
-        return reader(value)  # type: ignore[call-arg]
+        number = reader(value)
     except ValueError:
         what = "a whole number" if reader is int else "a number"
-        findings.invalid(f"metadata.annotations[{annotation}]", f"{value!r} is not {what}")
+        findings.invalid(where, f"{shown(value)!r} is not {what}")
         return None
+    return number if checking.check_range(where, number, *limits, findings) else None
+
+
+# ------------------------------------------------------------------ and back
 
 
 def written_metadata(job: Submission) -> dict[str, Any]:
@@ -257,3 +219,38 @@ def written_metadata(job: Submission) -> dict[str, Any]:
     if job.spec.annotations:
         found["annotations"] = job.spec.annotations
     return found
+
+
+def written_policy(job: Submission) -> dict[str, Any]:
+    """The run policy with every default spelt out; what has no field of ours is in the options."""
+    spec = job.spec
+    policy: dict[str, Any] = {
+        "cleanPodPolicy": spec.clean.value,
+        "ttlSecondsAfterFinished": _whole(spec.ttl_s),
+        "activeDeadlineSeconds": _whole(spec.active_deadline_s),
+        "backoffLimit": spec.restart.limit,
+        "schedulingPolicy": _written_scheduling(job),
+        "suspend": job.suspended,
+        "managedBy": spec.managed_by or None,
+    }
+    return {name: value for name, value in policy.items() if value is not None}
+
+
+def _written_scheduling(job: Submission) -> dict[str, Any]:
+    spec = job.spec
+    kept = spec.options.get("runPolicy", {}).get("schedulingPolicy", {})
+    timeout_s = spec.start_timeout_s
+    found: dict[str, Any] = {
+        "queue": spec.queue,
+        "minAvailable": spec.min_available,
+        "scheduleTimeoutSeconds": None if timeout_s == DEFAULT_TIMEOUT_S else _whole(timeout_s),
+        **kept,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+DEFAULT_TIMEOUT_S = 600.0
+
+
+def _whole(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds)

@@ -4,12 +4,15 @@ The field names are those of the Kubernetes core API, v1; what is only kept, for
 use it, is `Any`. Values that are not a field of it are refused by name.
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import UNSET, Struct, UnsetType, to_builtins
 
+from controlplane.kinds import checking
 from controlplane.kinds.findings import Findings
+from controlplane.kinds.structure import shown
 from controlplane.model import RestartRule, Role
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
@@ -43,7 +46,7 @@ class Resources(Kept, frozen=True):
 
 
 class Container(Kept, frozen=True):
-    name: str
+    name: str = ""
     image: str = ""
     command: list[str] = []
     args: list[str] = []
@@ -115,16 +118,27 @@ class PodSpec(Kept, frozen=True):
 
 
 class PodTemplate(Kept, frozen=True):
-    spec: PodSpec
+    spec: PodSpec = PodSpec()
     metadata: dict[str, Any] = {}
 
 
 class ReplicaSpec(Kept, frozen=True):
     """What one role of a Kubeflow job looks like."""
 
-    template: PodTemplate
+    template: PodTemplate = PodTemplate()
     replicas: int | None = None
     restartPolicy: RestartRule | None = None
+
+
+class Plain(NamedTuple):
+    """What a rank runs, read off the container of its template that speaks for it."""
+
+    image: str
+    command: tuple[str, ...]
+    args: tuple[str, ...]
+    env: dict[str, str]
+    # Those of all containers together.
+    gpus: int
 
 
 def role_of(
@@ -143,38 +157,62 @@ def role_of(
 
     `container` is the name of the one whose exit code speaks for the rank; "" means the first.
     """
-    where = f"{field}.template.spec.containers"
-    containers = replica.template.spec.containers
-    if not containers:
-        findings.required(where, "at least one container is needed")
-    for index, each in enumerate(containers):
-        if not each.image:
-            findings.required(f"{where}[{index}].image", "an image is needed")
-    if container and not any(each.name == container for each in containers):
-        findings.required(where, f"a container named {container!r} is needed")
-    if replica.replicas is not None and replica.replicas < 0:
-        findings.invalid(f"{field}.replicas", f"{replica.replicas} is negative")
+    check_template(f"{field}.template", replica.template, container, findings)
+    checking.check_range(f"{field}.replicas", replica.replicas, 0, checking.RANKS_MAX, findings)
+    plain = plain_of(f"{field}.template", replica.template, container, findings)
     template = to_builtins(replica.template)
-    main = _main(containers, container)
+    containers = template.get("spec", {}).get("containers")
     if port is not None and containers:
-        _add_port(template["spec"]["containers"][main], *port)
-    speaker = containers[main] if containers else Container(name=container)
+        _add_port(containers[_speaker(replica.template.spec.containers, container)], *port)
     return Role(
         name=name,
         replicas=replicas if replica.replicas is None else replica.replicas,
-        gpus=sum(_gpus(f"{where}[{i}]", each, findings) for i, each in enumerate(containers)),
         restart=replica.restartPolicy or restart,
+        template=template,
+        container=container,
+        serves=serves,
+        **plain._asdict(),
+    )
+
+
+def check_template(path: str, template: PodTemplate, container: str, findings: Findings) -> None:
+    """Containers with images, and among them the one that speaks for the rank."""
+    where = f"{path}.spec.containers"
+    containers = template.spec.containers
+    if not containers:
+        findings.required(where, "at least one container is needed")
+    names: set[str] = set()
+    for index, each in enumerate(containers):
+        if not each.image:
+            findings.required(f"{where}[{index}].image", "an image is needed")
+        if each.name and each.name in names:
+            told = f"another container is called {shown(each.name)} too"
+            findings.duplicate(f"{where}[{index}].name", told)
+        names.add(each.name)
+        for n, port in enumerate(each.ports or ()):
+            field = f"{where}[{index}].ports[{n}].containerPort"
+            checking.check_range(field, port.containerPort, 1, checking.PORT_MAX, findings)
+    if container and container not in names:
+        findings.required(where, f"a container named {container!r} is needed")
+    elif "" in names:
+        nameless = next(i for i, each in enumerate(containers) if not each.name)
+        findings.required(f"{where}[{nameless}].name", "a name is needed")
+
+
+def plain_of(field: str, template: PodTemplate, container: str, findings: Findings) -> Plain:
+    containers = template.spec.containers
+    speaker = containers[_speaker(containers, container)] if containers else Container()
+    where = f"{field}.spec.containers"
+    return Plain(
         image=speaker.image,
         command=tuple(speaker.command),
         args=tuple(speaker.args),
         env={each.name: each.value for each in speaker.env if each.valueFrom is UNSET},
-        template=template,
-        container=container,
-        serves=serves,
+        gpus=sum(_gpus(f"{where}[{i}]", each, findings) for i, each in enumerate(containers)),
     )
 
 
-def _main(containers: Sequence[Container], name: str) -> int:
+def _speaker(containers: Sequence[Container], name: str) -> int:
     return next((i for i, each in enumerate(containers) if each.name == name), 0)
 
 
@@ -196,13 +234,17 @@ def ports_of(container: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     )
 
 
+_WHOLE = re.compile(r"\d{1,9}", re.ASCII)
+
+
 def _gpus(where: str, container: Container, findings: Findings) -> int:
     found, resources = 0, container.resources
     for name in GPU_RESOURCES:
-        asked = resources.limits.get(name, resources.requests.get(name, 0))
-        try:
+        given = "limits" if name in resources.limits else "requests"
+        asked = getattr(resources, given).get(name, 0)
+        field = f"{where}.resources.{given}[{name}]"
+        if isinstance(asked, bool | float) or not _WHOLE.fullmatch(shown(asked)):
+            findings.invalid(field, f"{shown(asked)!r} is not a whole number of GPUs")
+        elif checking.check_range(field, int(asked), 0, checking.GPUS_PER_RANK_MAX, findings):
             found += int(asked)
-        except (TypeError, ValueError):
-            told = f"{asked!r} is not a whole number of GPUs"
-            findings.invalid(f"{where}.resources.limits[{name}]", told)
     return found

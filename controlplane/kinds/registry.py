@@ -1,45 +1,191 @@
-"""Which kind and version a document is, and who reads it."""
+"""Which kind and version a document is; documents read, and written again.
 
-from collections.abc import Callable
-from typing import NamedTuple
+The kinds of this release are registered here. Others come in through `register` when the program is
+assembled, before anything is read; the core itself never looks for them.
+"""
 
-from msgspec import Struct
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from controlplane.errors import Rejected
-from controlplane.kinds import mpi, native, pytorch, tensorflow
-from controlplane.kinds.manifest import Submission, refuse
+from msgspec.structs import replace
 
-
-class Kind(NamedTuple):
-    """A kind of job: the versions it comes in, the form of its manifest, and what that means."""
-
-    name: str
-    versions: tuple[str, ...]
-    manifest: type[Struct]
-    read: Callable[[object], Submission]
-
-
-KINDS = (
-    Kind("Job", ("muster.dev/v1",), native.NativeJob, native.read),
-    Kind("TFJob", ("kubeflow.org/v1",), tensorflow.TFJob, tensorflow.read),
-    Kind("PyTorchJob", ("kubeflow.org/v1",), pytorch.PyTorchJob, pytorch.read),
-    Kind("MPIJob", ("kubeflow.org/v1", "kubeflow.org/v2beta1"), mpi.MPIJob, mpi.read),
+from controlplane.errors import Problem, Rejected
+from controlplane.kinds import (
+    jax,
+    mpi,
+    mxnet,
+    native,
+    paddle,
+    pytorch,
+    structure,
+    tensorflow,
+    xgboost,
 )
-READERS = {(version, kind.name): kind.read for kind in KINDS for version in kind.versions}
+from controlplane.kinds.findings import Findings
+from controlplane.kinds.kind import Form, Kind, Submission
+from controlplane.kinds.structure import shown
+from controlplane.model import JobSpec
+
+BUILT_IN = (
+    native.KIND,
+    tensorflow.KIND,
+    pytorch.KIND,
+    mpi.KIND,
+    mxnet.KIND,
+    xgboost.KIND,
+    paddle.KIND,
+    jax.KIND,
+)
+_kinds: dict[str, Kind] = {}
+_forms: dict[tuple[str, str], Form] = {}
+
+
+class KindTaken(Exception):
+    """Two kinds have the same name."""
+
+
+def register(kind: Kind) -> None:
+    """Makes a kind known; the same one again changes nothing."""
+    known = _kinds.get(kind.name)
+    if known is not None and known is not kind:
+        raise KindTaken(f"there is already a kind {kind.name}; choose another name")
+    _kinds[kind.name] = kind
+    for form in kind.forms:
+        _forms[form.version, kind.name] = form
+
+
+for _kind in BUILT_IN:
+    register(_kind)
+
+
+def kinds() -> tuple[Kind, ...]:
+    return tuple(_kinds.values())
+
+
+def forms() -> Mapping[tuple[str, str], Form]:
+    """Every form of a manifest that is known, by apiVersion and kind."""
+    return _forms
+
+
+def kind_of(spec: JobSpec) -> Kind:
+    """The kind of a job; a job whose kind is not known here is told only its plain facts."""
+    return _kinds.get(spec.kind, native.KIND)
+
+
+def form_of(spec: JobSpec) -> Form:
+    """The form that a job was written in; the newest one of its kind if that is not known."""
+    kind = kind_of(spec)
+    return _forms.get((spec.version, kind.name), kind.forms[0])
+
+
+# ------------------------------------------------------------------ reading
 
 
 def read_manifest(document: object) -> Submission:
-    """A document as `kubectl` would take it, understood; raises Rejected with what is wrong."""
-    if not isinstance(document, dict):
+    """A document as `kubectl` would take it, understood; raises Rejected with all that is wrong."""
+    if not isinstance(document, Mapping):
         raise Rejected("invalid_manifest", "a manifest is a mapping with apiVersion and kind")
+    form = _form_for(document)
+    findings = Findings()
+    manifest = structure.fitted(document, form.manifest, findings)
+    if manifest is None:
+        findings.refuse_if_any()
+        raise AssertionError("a document that does not fit has a problem")
+    misfits = list(findings.problems)
+    findings.problems.clear()
+    submission = form.read(manifest, findings)
+    findings.problems[:] = misfits + structure.beside(misfits, findings.problems)
+    if not findings.problems and form.version == native.VERSION:
+        submission = _as_its_kind(submission, findings)
+    findings.refuse_if_any()
+    return (
+        replace(submission, warnings=tuple(findings.warnings)) if findings.warnings else submission
+    )
+
+
+def _form_for(document: Mapping[Any, Any]) -> Form:
     version, kind = document.get("apiVersion"), document.get("kind")
+    findings = Findings()
     for field, value in (("apiVersion", version), ("kind", kind)):
-        if not isinstance(value, str):
-            raise refuse(field, "is missing or not text")
-    reader = READERS.get((str(version), str(kind)))
-    if reader is None:
-        known = ", ".join(f"{kind} ({version})" for version, kind in READERS)
-        raise Rejected(
-            "unknown_kind", f"{kind} ({version}) is not a kind this release knows: {known}"
-        )
-    return reader(document)
+        if value is None:
+            findings.required(field, "it is needed here")
+        elif not isinstance(value, str):
+            findings.mistyped(field, "text is needed here")
+    findings.refuse_if_any()
+    form = _forms.get((str(version), str(kind)))
+    if form is None:
+        raise _unknown(shown(kind), shown(version))
+    return form
+
+
+def _unknown(kind: str, version: str) -> Rejected:
+    known = _kinds.get(kind)
+    if known is not None:
+        versions = ", ".join(form.version for form in known.forms)
+        told = f"{kind} comes in these versions: {versions}; not in {version}"
+        return Rejected("unknown_kind", told, field="apiVersion")
+    told = f"{kind} is not a kind this release knows; the kinds are: {', '.join(_kinds)}"
+    return Rejected("unknown_kind", told, field="kind")
+
+
+def _as_its_kind(submission: Submission, findings: Findings) -> Submission:
+    """A job in the native form that belongs to another kind keeps that kind's rules too."""
+    spec = submission.spec
+    if spec.kind == native.NAME:
+        return submission
+    try:
+        read_manifest(write_manifest(submission, spec.kind, spec.version))
+    except Rejected as refusal:
+        told = refusal.problems or (Problem("Invalid", "spec.framework", refusal.message),)
+        for problem in told:
+            where = f" (of a {spec.kind}: {problem.field})" if problem.field else ""
+            findings.invalid("spec.framework", f"{problem.message}{where}")
+    return submission
+
+
+# ------------------------------------------------------------------ and back
+
+
+def write_manifest(submission: Submission, kind: str = "", version: str = "") -> dict[str, Any]:
+    """The manifest of a job in some version of a kind, its own unless said otherwise.
+
+    Raises Rejected where anything of the job would be lost.
+    """
+    spec = submission.spec
+    name = kind or spec.kind
+    form = _wanted_form(name, version or (spec.version if name == spec.kind else ""))
+    if name == native.NAME:
+        return form.write(submission)
+    if name != spec.kind:
+        told = f"a {spec.kind} cannot become a {name}; it can be shown as {native.NAME}"
+        raise Rejected("cannot_convert", told)
+    wanted = replace(submission, spec=replace(spec, version=form.version), warnings=())
+    document = form.write(wanted)
+    _refuse_losses(wanted, read_manifest(document), form)
+    return document
+
+
+def _wanted_form(kind: str, version: str) -> Form:
+    known = _kinds.get(kind)
+    if known is None:
+        raise _unknown(kind, version)
+    if not version:
+        return known.forms[0]
+    for form in known.forms:
+        if version in (form.version, form.version.rpartition("/")[2]):
+            return form
+    raise _unknown(kind, version)
+
+
+def _refuse_losses(wanted: Submission, found: Submission, form: Form) -> None:
+    lost = [*_differences(wanted, found), *_differences(wanted.spec, found.spec)]
+    if lost:
+        told = f"{form.version} has no way to say this job's {', '.join(lost)}"
+        problems = [Problem("Invalid", f"spec.{name}", "it would be lost") for name in lost]
+        raise Rejected("cannot_convert", told, problems=problems)
+
+
+def _differences(one: Submission | JobSpec, other: Submission | JobSpec) -> Iterable[str]:
+    for name in one.__struct_fields__:
+        if name not in ("spec", "warnings") and getattr(one, name) != getattr(other, name):
+            yield name

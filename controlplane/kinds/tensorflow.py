@@ -5,13 +5,14 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
-from controlplane.kinds import kubeflow
+from controlplane.kinds import kubeflow, legacy
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Form, Gang, Kind, Service, Submission, Told
-from controlplane.kinds.manifest import Metadata, RunPolicy
+from controlplane.kinds.manifest import FlatPolicy, Metadata, RunPolicy
 from controlplane.kinds.pods import ReplicaSpec
-from controlplane.model import DoneWhen, JobSpec, RestartRule, Role
+from controlplane.model import CleanPods, DoneWhen, JobSpec, RestartRule, Role
 
 TF = kubeflow.Framework(
     kind="TFJob",
@@ -27,9 +28,12 @@ TF = kubeflow.Framework(
 )
 # A job has one of these at most, and it decides.
 CHIEFS = ("Chief", "Master")
+V1 = "kubeflow.org/v1"
+# Versions with the run policy in `spec` itself.
+OLDER = ("kubeflow.org/v1beta2", "kubeflow.org/v1beta1", "kubeflow.org/v1alpha2")
 
 
-class TFJobSpec(Struct, frozen=True, forbid_unknown_fields=True):
+class TFJobSpec(FlatPolicy, frozen=True, forbid_unknown_fields=True, kw_only=True):
     tfReplicaSpecs: dict[str, ReplicaSpec] = {}
     runPolicy: RunPolicy = RunPolicy()
     successPolicy: Literal["", "AllWorkers"] = ""
@@ -37,7 +41,9 @@ class TFJobSpec(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TFJob(Struct, frozen=True, forbid_unknown_fields=True):
-    apiVersion: Literal["kubeflow.org/v1"]
+    apiVersion: Literal[
+        "kubeflow.org/v1", "kubeflow.org/v1beta2", "kubeflow.org/v1beta1", "kubeflow.org/v1alpha2"
+    ]
     kind: Literal["TFJob"]
     metadata: Metadata
     spec: TFJobSpec
@@ -48,25 +54,26 @@ def read(job: TFJob, findings: Findings) -> Submission:
     spec = job.spec
     roles = kubeflow.read_roles(TF, spec.tfReplicaSpecs, findings)
     if spec.enableDynamicWorker:
-        roles = tuple(_expendable(role) if role.name == "Worker" else role for role in roles)
-    options = {
-        "successPolicy": spec.successPolicy,
-        "enableDynamicWorker": spec.enableDynamicWorker,
-    }
+        roles = tuple(
+            replace(role, expendable=True) if role.name == "Worker" else role for role in roles
+        )
+    policy, flat = kubeflow.run_policy(spec, findings)
     return kubeflow.submission(
         TF,
         job.apiVersion,
         job.metadata,
-        spec.runPolicy,
+        policy,
         roles,
         done_when(roles, findings, all_workers=spec.successPolicy == "AllWorkers"),
         findings,
-        options,
+        {
+            "successPolicy": spec.successPolicy,
+            "enableDynamicWorker": spec.enableDynamicWorker,
+        },
+        flat=flat,
+        # Until 2022 the pods that still ran were deleted.
+        clean=CleanPods.NONE if job.apiVersion == V1 else CleanPods.RUNNING,
     )
-
-
-def _expendable(role: Role) -> Role:
-    return msgspec.structs.replace(role, expendable=True)
 
 
 def done_when(roles: Sequence[Role], findings: Findings, *, all_workers: bool) -> DoneWhen:
@@ -81,7 +88,20 @@ def done_when(roles: Sequence[Role], findings: Findings, *, all_workers: bool) -
     return DoneWhen("Worker", first=not all_workers)
 
 
+def write(job: Submission) -> dict[str, Any]:
+    return kubeflow.write(TF, job)
+
+
+def write_flat(job: Submission) -> dict[str, Any]:
+    return kubeflow.write_flat(TF, job)
+
+
+# ------------------------------------------------------------------ what ranks are told
+
+
 def tell(gang: Gang) -> Callable[[int], Told]:
+    if legacy.is_listed(gang):
+        return legacy.telling(LISTED, gang, _config_of_2018(gang))
     config = _tf_config(gang) if gang.spec.size > 1 else None
 
     def told(rank: int) -> Told:
@@ -100,10 +120,6 @@ def _tf_config(gang: Gang) -> Callable[[int], str]:
     spec = gang.spec
     hosts = {role.name: _hosts(gang, role) for role in spec.roles if role.replicas}
 
-    def task(rank: int) -> dict[str, Any]:
-        role, index = spec.role_of(rank)
-        return {"type": role.name.lower(), "index": index}
-
     def sparse(rank: int) -> str:
         role, index = spec.role_of(rank)
         servers = hosts.get("PS", [])
@@ -111,20 +127,43 @@ def _tf_config(gang: Gang) -> Callable[[int], str]:
             "worker": {str(index): hosts["Worker"][index]} if role.name == "Worker" else {},
             "ps": [servers[index]] if role.name == "PS" else servers,
         }
-        return _json({"sparseCluster": cluster, "task": task(rank)})
+        return _json({"sparseCluster": cluster, "task": _task(spec, rank)})
 
-    if spec.options.get("enableDynamicWorker"):
-        return sparse
+    return sparse if spec.options.get("enableDynamicWorker") else _dense(spec, hosts)
+
+
+def _dense(spec: JobSpec, hosts: dict[str, list[str]]) -> Callable[[int], str]:
     # Written once for all ranks: a gang of a thousand has a thousand hosts in it.
     in_order = {name.lower(): hosts[name] for name in sorted(hosts, key=str.lower)}
     cluster = msgspec.Raw(msgspec.json.encode(in_order))
-    return lambda rank: _json({"cluster": cluster, "task": task(rank), "environment": "cloud"})
+    return lambda rank: _json(
+        {"cluster": cluster, "task": _task(spec, rank), "environment": "cloud"}
+    )
+
+
+def _task(spec: JobSpec, rank: int) -> dict[str, Any]:
+    role, index = spec.role_of(rank)
+    return {"type": role.name.lower(), "index": index}
 
 
 def _hosts(gang: Gang, role: Role) -> list[str]:
     port = kubeflow.port(TF, role)
     names = (f"{gang.name}-{role.name.lower()}-{i}" for i in range(role.replicas))
     return [f"{gang.service_host(name)}:{port}" for name in names]
+
+
+def _config_of_2018(gang: Gang) -> Callable[[int], dict[str, str]]:
+    """Hosts by the short names of their services; a job of one rank is told too."""
+    hosts = {
+        role.name: [
+            f"{legacy.name_of(gang, role.name, i)}:{kubeflow.port(TF, role)}"
+            for i in range(role.replicas)
+        ]
+        for role in gang.spec.roles
+        if role.replicas
+    }
+    config = _dense(gang.spec, hosts)
+    return lambda rank: {"TF_CONFIG": config(rank)}
 
 
 def _json(value: object) -> str:
@@ -144,16 +183,74 @@ def _is_master(spec: JobSpec, rank: int) -> bool:
 
 
 def services(gang: Gang) -> Sequence[Service]:
+    if legacy.is_listed(gang):
+        return legacy.services(LISTED, gang)
     return kubeflow.one_service_each(gang, lambda rank: _labels(gang, rank))
 
 
-def write(job: Submission) -> dict[str, Any]:
-    return kubeflow.write(TF, job)
+# ------------------------------------------------------------------ the list style of 2018
+
+LISTED = legacy.Listed(
+    framework=TF,
+    type="tfReplicaType",
+    port="tfPort",
+    image="tfImage",
+    default_image="tensorflow/tensorflow:1.3.0",
+    chief="chief",
+    place="replicaIndex",
+    default_chief="MASTER",
+    single="MASTER",
+    label="tf_job_name",
+)
+
+
+class TFEntry(legacy.Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    tfReplicaType: str = ""
+    tfPort: int | None = None
+
+
+class Chief(Struct, frozen=True, forbid_unknown_fields=True):
+    replicaName: str = ""
+    replicaIndex: int = 0
+
+
+class ChiefPolicy(Struct, frozen=True, forbid_unknown_fields=True):
+    chief: Chief | None = None
+
+
+class TFListSpec(legacy.Spec, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    replicaSpecs: list[TFEntry] = []
+    tfImage: str = ""
+    terminationPolicy: ChiefPolicy | None = None
+
+
+class TFJobV1Alpha1(Struct, frozen=True, forbid_unknown_fields=True):
+    apiVersion: Literal["kubeflow.org/v1alpha1"]
+    kind: Literal["TFJob"]
+    metadata: Metadata
+    spec: TFListSpec
+    status: Any = UNSET
+
+
+def read_list(job: TFJobV1Alpha1, findings: Findings) -> Submission:
+    return legacy.read(LISTED, job.metadata, job.spec, findings)
+
+
+def write_list(job: Submission) -> dict[str, Any]:
+    return legacy.write(LISTED, job)
 
 
 KIND = Kind(
     name="TFJob",
-    forms=(Form("kubeflow.org/v1", TFJob, read, write),),
+    forms=(
+        Form(V1, TFJob, read, write),
+        *(Form(version, TFJob, read, write_flat) for version in OLDER),
+        Form(legacy.VERSION, TFJobV1Alpha1, read_list, write_list),
+    ),
     tell=tell,
     services=services,
+    about=TF.about(
+        "the Chief or Master; where there is none, the first Worker, "
+        "or all of them with successPolicy AllWorkers; in v1alpha1 whoever terminationPolicy names"
+    ),
 )

@@ -9,7 +9,7 @@ import pytest
 from api.app import ROUTES
 from api.openapi import make_openapi
 from api.problems import KINDS
-from controlplane.kinds.registry import KINDS as JOB_KINDS
+from controlplane.kinds.registry import forms
 from tests.api.stand_in import Server
 
 ROOT = Path(__file__).parent.parent.parent
@@ -40,7 +40,7 @@ def test_every_documented_code_is_a_known_one() -> None:
 
 
 def test_every_kind_of_manifest_is_described() -> None:
-    described = {kind.manifest.__name__ for kind in JOB_KINDS}
+    described = {form.manifest.__name__ for form in forms().values()}
     body = DOCUMENT["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
     assert {ref["$ref"].split("/")[-1] for ref in body["schema"]["oneOf"]} == described
 

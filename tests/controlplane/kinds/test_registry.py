@@ -8,34 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.errors import Rejected
-from controlplane.kinds.registry import READERS, read_manifest
+from controlplane.kinds.registry import forms, read_manifest
 from controlplane.model import DoneWhen, RestartRule
-
-
-def replica(replicas=1, gpus=0, name="tensorflow", **more):
-    container = {"name": name, "image": "example/train:1", "command": ["python", "train.py"]}
-    if gpus:
-        container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
-    return {"replicas": replicas, "template": {"spec": {"containers": [container]}}, **more}
-
-
-def manifest(kind, spec, version="kubeflow.org/v1", **metadata):
-    return {
-        "apiVersion": version,
-        "kind": kind,
-        "metadata": {"name": "train", "namespace": "team", **metadata},
-        "spec": spec,
-    }
-
-
-def tfjob(**roles):
-    return manifest("TFJob", {"tfReplicaSpecs": roles})
-
+from tests.controlplane.kinds.manifests import changed, manifest, replica, tfjob, torch
 
 TFJOB = tfjob(PS=replica(2), Worker=replica(4, 1))
 PYTORCH = manifest(
     "PyTorchJob",
-    {"pytorchReplicaSpecs": {"Master": replica(1, 8), "Worker": replica(3, 8)}},
+    {"pytorchReplicaSpecs": {"Master": torch(1, 8), "Worker": torch(3, 8)}},
 )
 MPI = manifest(
     "MPIJob",
@@ -146,18 +126,10 @@ def test_the_pod_template_is_kept_as_it_came():
 
     role = read_manifest(document).spec.roles[0]
 
+    # The framework's port is a default, and defaults are visible.
+    pod["containers"][0]["ports"] = [{"name": "tfjob-port", "containerPort": 2222}]
     assert role.template["spec"] == pod
     assert role.env == {"A": "1"}
-
-
-def changed(document, path, value):
-    document = copy.deepcopy(document)
-    *parents, last = path
-    inner = document
-    for key in parents:
-        inner = inner[key]
-    inner[last] = value
-    return document
 
 
 WORKER = ("spec", "tfReplicaSpecs", "Worker")
@@ -243,7 +215,7 @@ documents = st.recursive(
 )
 
 
-@given(st.sampled_from(sorted(READERS)), documents, documents)
+@given(st.sampled_from(sorted(forms())), documents, documents)
 def test_random_documents_are_refused_politely(kind, metadata, spec):
     document = {"apiVersion": kind[0], "kind": kind[1], "metadata": metadata, "spec": spec}
     with contextlib.suppress(Rejected):

@@ -1,0 +1,187 @@
+"""The rules that hold for every job, whatever it was submitted as, and for changes to one.
+
+Kinds call these while they read, with the paths of their own fields; admission asks once more for
+whatever reaches the control plane by another way.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from operator import attrgetter
+
+from controlplane.kinds.findings import Findings
+from controlplane.kinds.structure import shown
+from controlplane.model import JobSpec, Role, is_label
+
+RANKS_MAX = 10_000
+ROLES_MAX = 100
+GPUS_PER_RANK_MAX = 1_024
+NAME_LENGTH_MAX = 63
+SECONDS_MAX = 10 * 365 * 86_400
+PORT_MAX = 65_535
+BILLION = 1_000_000_000
+PRIORITIES = (-BILLION, BILLION)
+
+MUSTER = "muster.dev/muster"
+TRAINING_OPERATOR = "kubeflow.org/training-operator"
+MPI_OPERATOR = "kubeflow.org/mpi-operator"
+MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+# Who a manifest may say runs it; jobs of the last one are left alone.
+MANAGERS = (MUSTER, TRAINING_OPERATOR, MULTIKUEUE)
+# We stand in for the operators.
+OURS = ("", MUSTER, TRAINING_OPERATOR, MPI_OPERATOR)
+
+
+def is_external(managed_by: str | None) -> bool:
+    """Whether another controller runs the job, so that Muster leaves it alone."""
+    return (managed_by or "") not in OURS
+
+
+# ------------------------------------------------------------------ single values
+
+
+def check_range(
+    field: str, value: float | None, least: float, most: float, findings: Findings
+) -> bool:
+    if value is None or least <= value <= most:
+        return True
+    findings.invalid(field, f"{shown(value)} is not between {least} and {most}")
+    return False
+
+
+def check_choice(field: str, value: str, allowed: Iterable[str], findings: Findings) -> bool:
+    known = tuple(allowed)
+    if value in known:
+        return True
+    findings.unsupported(field, f"{shown(value)!r} is not one of {', '.join(known)}")
+    return False
+
+
+# ------------------------------------------------------------------ names
+
+
+def check_names(namespace: str, name: str, roles: Sequence[Role], findings: Findings) -> None:
+    """The job's name, and the names that its ranks get from it."""
+    if not is_label(name):
+        findings.invalid("metadata.name", _not_a_name(name))
+    elif too_long := _longest_rank(name, roles):
+        findings.invalid("metadata.name", too_long)
+    if not _is_known_label(namespace):
+        findings.invalid("metadata.namespace", _not_a_name(namespace))
+
+
+# Namespaces and the names of roles are few, and are asked about for every job.
+_is_known_label = lru_cache(maxsize=1024)(is_label)
+
+
+def is_name_part(text: str) -> bool:
+    """Whether this may stand between the hyphens of a name."""
+    return len(text) <= 10 and text.isascii() and text.isalnum() and text == text.lower()
+
+
+def _not_a_name(text: str) -> str:
+    return (
+        f"{shown(text)!r} is not a name that Kubernetes takes: lower-case letters, digits and '-', "
+        "beginning with a letter and not ending with '-', at most 63 of them"
+    )
+
+
+def _longest_rank(job: str, roles: Sequence[Role]) -> str:
+    """What is wrong with the longest name of a rank, or nothing."""
+    names = [f"{job}-{role.name.lower()}-{max(role.replicas, 1) - 1}" for role in roles]
+    longest = max(names, key=len, default="")
+    if len(longest) <= NAME_LENGTH_MAX:
+        return ""
+    return f"its rank would be called {longest}: longer than {NAME_LENGTH_MAX} characters"
+
+
+# ------------------------------------------------------------------ whole jobs
+
+Problem = tuple[str, str]
+
+# Every number that a job may carry beside its roles: where it is, its least and its most.
+RANGES = {
+    "priority": PRIORITIES,
+    "active_deadline_s": (0, SECONDS_MAX),
+    "ttl_s": (0, SECONDS_MAX),
+    "start_timeout_s": (0, SECONDS_MAX),
+    "min_available": (0, RANKS_MAX),
+    "restart.limit": (0, BILLION),
+    "restart.backoff_s_first": (0, SECONDS_MAX),
+    "restart.backoff_s_max": (0, SECONDS_MAX),
+    "restart.healthy_after_s": (0, SECONDS_MAX),
+    "workload.duration_s": (0, SECONDS_MAX),
+    "workload.exit_code": (0, 255),
+    "workload.failing_attempts": (0, BILLION),
+}
+_numbers_of = attrgetter(*RANGES)
+
+
+def problems(namespace: str, name: str, spec: JobSpec) -> list[Problem]:
+    """Everything wrong with a job by itself, as (field of the native form, what is wrong)."""
+    roles, size = spec.roles, 0
+    found = list(_number_problems(_numbers_of(spec)))
+    if not is_label(name):
+        found.append(("metadata.name", _not_a_name(name)))
+    elif too_long := _longest_rank(name, roles):
+        found.append(("metadata.name", too_long))
+    if not _is_known_label(namespace):
+        found.append(("metadata.namespace", _not_a_name(namespace)))
+    for role in roles:
+        size += role.replicas
+        found += _role_problems(role)
+    if not roles:
+        found.append(("spec.roles", "a job needs at least one role"))
+    if len(roles) > 1 and len({role.name.lower() for role in roles}) < len(roles):
+        found.append(("spec.roles", "two roles have the same name"))
+    if len(roles) > ROLES_MAX:
+        found.append(("spec.roles", f"{len(roles)} are more than {ROLES_MAX} roles"))
+    if size > RANKS_MAX:
+        told = f"{size} ranks are more than the {RANKS_MAX} that a gang may have"
+        found.append(("spec.roles", told))
+    if not spec.ranks_of(spec.done_when.role):
+        told = f"{spec.done_when.role!r} is no role with replicas"
+        found.append(("spec.done_when.role", told))
+    if not 0 <= spec.workload.exit_rank < max(size, 1):
+        told = f"{spec.workload.exit_rank} is no rank of this gang"
+        found.append(("spec.workload.exit_rank", told))
+    return found
+
+
+# Most jobs carry the same few numbers.
+@lru_cache(maxsize=1024)
+def _number_problems(numbers: tuple[float | None, ...]) -> tuple[Problem, ...]:
+    return tuple(
+        (f"spec.{field}", f"{shown(number)} is not between {least} and {most}")
+        for number, (field, (least, most)) in zip(numbers, RANGES.items(), strict=True)
+        if number is not None and not least <= number <= most
+    )
+
+
+def _role_problems(role: Role) -> list[Problem]:
+    name, where = role.name, f"spec.roles[{role.name}]"
+    found = []
+    if not _is_known_label(name.lower()):
+        told = "a role's name must be letters, digits and '-', beginning with a letter"
+        found.append((where, told))
+    if role.replicas < 0:
+        found.append((f"{where}.replicas", f"{shown(role.replicas)} is negative"))
+    if not 0 <= role.gpus <= GPUS_PER_RANK_MAX:
+        told = f"{shown(role.gpus)} is not between 0 and {GPUS_PER_RANK_MAX}"
+        found.append((f"{where}.gpus", told))
+    least, most = role.min_replicas, role.max_replicas
+    if (least is not None and least < 0) or (most is not None and most < (least or 0)):
+        found.append((f"{where}.min_replicas", "it is negative, or more than max_replicas"))
+    return found
+
+
+# ------------------------------------------------------------------ changes
+
+
+def check_change(old: JobSpec, new: JobSpec, findings: Findings) -> None:
+    """What may not change in the life of a job: who runs it, and where it waits."""
+    if old.managed_by != new.managed_by:
+        findings.invalid("spec.runPolicy.managedBy", "who runs a job cannot be changed")
+    if old.queue != new.queue:
+        findings.invalid(
+            "spec.runPolicy.schedulingPolicy.queue", "a job cannot change to another queue"
+        )

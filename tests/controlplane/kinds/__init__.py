@@ -1,0 +1,1 @@
+"""Tests of the kinds, one file a kind."""
