@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.structure import shown
-from controlplane.model import JobSpec, Role, is_label
+from controlplane.model import OUR_NAMES, JobSpec, Role, is_label
 
 RANKS_MAX = 10_000
 ROLES_MAX = 100
@@ -27,13 +27,11 @@ MPI_OPERATOR = "kubeflow.org/mpi-operator"
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 # Who a manifest may say runs it; jobs of the last one are left alone.
 MANAGERS = (MUSTER, TRAINING_OPERATOR, MULTIKUEUE)
-# We stand in for the operators.
-OURS = ("", MUSTER, TRAINING_OPERATOR, MPI_OPERATOR)
 
 
 def is_external(managed_by: str | None) -> bool:
     """Whether another controller runs the job, so that Muster leaves it alone."""
-    return (managed_by or "") not in OURS
+    return (managed_by or "") not in OUR_NAMES
 
 
 # ------------------------------------------------------------------ single values

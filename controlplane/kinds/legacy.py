@@ -1,7 +1,7 @@
 """The list style of 2018 (v1alpha1): `replicaSpecs` is a list, and only the chief decides.
 
 The three operators of that year differ in spelling, so each kind gives its spelling as a `Listed`
-and its own structs. Failed ranks of the other roles are replaced and never fail the job.
+and its own structs. Ranks of the other roles are replaced whatever they exit with.
 """
 
 import hashlib
@@ -170,7 +170,9 @@ def _role(style: Listed, path: str, type: str, entry: Any, chief: str, findings:
         findings.forbidden(f"{path}.{style.port}", "the container's own port says something else")
     if type == style.single and role.replicas != 1:
         findings.forbidden(f"{path}.replicas", f"there is one {type}, not {role.replicas}")
-    return replace(role, expendable=type != chief)
+    if type == chief:
+        return role
+    return replace(role, expendable=True, restart=RestartRule.ALWAYS)
 
 
 # ------------------------------------------------------------------ and back

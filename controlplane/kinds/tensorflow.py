@@ -54,9 +54,7 @@ def read(job: TFJob, findings: Findings) -> Submission:
     spec = job.spec
     roles = kubeflow.read_roles(TF, spec.tfReplicaSpecs, findings)
     if spec.enableDynamicWorker:
-        roles = tuple(
-            replace(role, expendable=True) if role.name == "Worker" else role for role in roles
-        )
+        roles = _with_dynamic_workers(roles)
     policy, flat = kubeflow.run_policy(spec, findings)
     return kubeflow.submission(
         TF,
@@ -74,6 +72,12 @@ def read(job: TFJob, findings: Findings) -> Submission:
         # Until 2022 the pods that still ran were deleted.
         clean=CleanPods.NONE if job.apiVersion == V1 else CleanPods.RUNNING,
     )
+
+
+def _with_dynamic_workers(roles: Sequence[Role]) -> tuple[Role, ...]:
+    """Workers that come and go are counted last, so that nobody else's number changes."""
+    workers = [replace(role, expendable=True) for role in roles if role.name == "Worker"]
+    return (*(role for role in roles if role.name != "Worker"), *workers)
 
 
 def done_when(roles: Sequence[Role], findings: Findings, *, all_workers: bool) -> DoneWhen:
