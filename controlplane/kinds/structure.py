@@ -98,6 +98,8 @@ def _struct(info: i.StructType, value: Any, path: str, findings: Findings) -> An
         return _misfit(info, value, path, findings)
     fields = {field.encode_name: field for field in info.fields}
     for key in value:
+        if findings.full:
+            break
         if key not in fields:
             near = get_close_matches(shown(key), fields, n=1)
             advice = f"; did you mean {near[0]}?" if near else ""

@@ -1,22 +1,35 @@
-"""Manifests for tests, as small as they may be."""
+"""Manifests for tests, as small as they may be, and what is made of them."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from controlplane.errors import Rejected
+from controlplane.kinds.kind import Gang, Told
+from controlplane.kinds.registry import kind_of, read_manifest
+
 V1 = "kubeflow.org/v1"
+V1ALPHA1 = "kubeflow.org/v1alpha1"
+
+
+def template(name: str, gpus: int = 0, **more: Any) -> dict[str, Any]:
+    container: dict[str, Any] = {
+        "name": name,
+        "image": "example/train:1",
+        "command": ["python", "train.py"],
+        **more,
+    }
+    if gpus:
+        container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
+    return {"spec": {"containers": [container]}}
 
 
 def replica(
     replicas: int | None = 1, gpus: int = 0, name: str = "tensorflow", **more: Any
 ) -> dict[str, Any]:
-    container: dict[str, Any] = {
-        "name": name,
-        "image": "example/train:1",
-        "command": ["python", "train.py"],
-    }
-    if gpus:
-        container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
-    found: dict[str, Any] = {"template": {"spec": {"containers": [container]}}, **more}
+    found: dict[str, Any] = {"template": template(name, gpus), **more}
     return found if replicas is None else {"replicas": replicas, **found}
 
 
@@ -44,9 +57,20 @@ def tfjob(version: str = V1, **roles: Any) -> dict[str, Any]:
     return manifest("TFJob", {"tfReplicaSpecs": roles}, version)
 
 
-def pytorchjob(version: str = V1, **roles: Any) -> dict[str, Any]:
-    return manifest("PyTorchJob", {"pytorchReplicaSpecs": roles}, version)
-
-
 def torch(replicas: int | None = 1, gpus: int = 0, **more: Any) -> dict[str, Any]:
     return replica(replicas, gpus, name="pytorch", **more)
+
+
+def told(document: dict[str, Any], domain: str = "") -> Callable[[int], Told]:
+    """What the ranks of a manifest are told."""
+    job = read_manifest(document)
+    gang = Gang(job.namespace, job.name, job.spec, domain)
+    return kind_of(job.spec).tell(gang)
+
+
+def problems(document: object) -> list[tuple[str, str]]:
+    """The sorts and fields of all that is wrong with a manifest."""
+    with pytest.raises(Rejected) as refusal:
+        read_manifest(document)
+    assert refusal.value.code == "invalid_manifest", refusal.value
+    return [(problem.sort, problem.field) for problem in refusal.value.problems]

@@ -1,14 +1,11 @@
 """What each kind of manifest means as a job."""
 
-import contextlib
 import copy
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from controlplane.errors import Rejected
-from controlplane.kinds.registry import forms, read_manifest
+from controlplane.kinds.registry import read_manifest
 from controlplane.model import DoneWhen, RestartRule
 from tests.controlplane.kinds.manifests import changed, manifest, replica, tfjob, torch
 
@@ -198,25 +195,3 @@ def test_a_manifest_that_makes_no_sense_is_refused_with_the_reason(document, cod
         read_manifest(document)
     assert refusal.value.code == code
     assert told in refusal.value.message
-
-
-documents = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(["spec", "metadata", "name", "roles", "replicas", "template", "Worker"])
-            | st.text(max_size=5),
-            inner,
-            max_size=5,
-        )
-    ),
-    max_leaves=20,
-)
-
-
-@given(st.sampled_from(sorted(forms())), documents, documents)
-def test_random_documents_are_refused_politely(kind, metadata, spec):
-    document = {"apiVersion": kind[0], "kind": kind[1], "metadata": metadata, "spec": spec}
-    with contextlib.suppress(Rejected):
-        read_manifest(document)

@@ -1,0 +1,158 @@
+"""Any manifest can be shown in the native form and read back; none can crash the reader."""
+
+import contextlib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.errors import Rejected
+from controlplane.kinds import structure
+from controlplane.kinds.findings import Findings
+from controlplane.kinds.native import NAME
+from controlplane.kinds.registry import forms, read_manifest, write_manifest
+from controlplane.model import JobSpec
+from tests.controlplane.kinds.manifests import V1ALPHA1, manifest, replica, template, tfjob
+from tests.controlplane.kinds.strategies import anything, manifests, nearly
+
+
+def through_json(document):
+    return msgspec.json.decode(msgspec.json.encode(document))
+
+
+@given(manifests)
+def test_a_manifest_survives_the_native_form(document):
+    job = read_manifest(document)
+    defaulted = write_manifest(job)
+
+    native = read_manifest(through_json(write_manifest(job, NAME)))
+
+    assert msgspec.structs.replace(job, warnings=()) == native
+    assert write_manifest(native) == defaulted
+
+
+@given(manifests)
+def test_a_manifest_with_its_defaults_means_the_same(document):
+    job = read_manifest(document)
+
+    again = read_manifest(through_json(write_manifest(job)))
+
+    assert again == job
+
+
+@given(manifests)
+def test_a_job_survives_the_log(document):
+    spec = read_manifest(document).spec
+
+    assert msgspec.json.decode(msgspec.json.encode(spec), type=JobSpec) == spec
+
+
+@given(manifests)
+def test_null_is_the_same_as_not_given(document):
+    with_nulls = {**document, "status": None, "spec": {**document["spec"]}}
+    form = forms()[document["apiVersion"], document["kind"]]
+    spec_type = form.manifest.__struct_fields__.index("spec")
+    fields = msgspec.structs.fields(form.manifest)[spec_type].type.__struct_fields__
+    for field in fields:
+        with_nulls["spec"].setdefault(field, None)
+
+    assert read_manifest(with_nulls) == read_manifest(document)
+
+
+@given(st.sampled_from(sorted(forms())), anything, anything)
+def test_random_documents_are_refused_politely(kind, metadata, spec):
+    document = {"apiVersion": kind[0], "kind": kind[1], "metadata": metadata, "spec": spec}
+    with contextlib.suppress(Rejected):
+        read_manifest(document)
+
+
+@given(nearly())
+def test_documents_that_are_nearly_right_are_refused_politely(document):
+    with contextlib.suppress(Rejected):
+        read_manifest(document)
+
+
+@given(nearly())
+def test_the_walk_finds_a_misfit_exactly_where_msgspec_does(document):
+    form = forms().get((str(document.get("apiVersion")), str(document.get("kind"))))
+    if form is None:
+        return
+    findings = Findings()
+    structure.fitted(document, form.manifest, findings)
+    # Whatever the walk did not see would be told in msgspec's own words, without a path.
+    assert all(problem.field for problem in findings.problems)
+    try:
+        msgspec.convert(document, form.manifest)
+    except msgspec.ValidationError:
+        return
+    assert not findings.problems
+
+
+def test_misfits_and_broken_rules_are_told_together():
+    document = tfjob(
+        Worker={
+            "replicas": "two",
+            "restartPolicy": "Sometimes",
+            "template": {"spec": {"containers": [{"name": "x", "image": 7, "imagee": "i"}]}},
+        }
+    )
+    document["metadata"] = {"name": "00", "labels": ["a"]}
+    document["spec"]["runPolicy"] = {"backoffLimit": -1, "suspend": "yes"}
+
+    with pytest.raises(Rejected) as refusal:
+        read_manifest(document)
+
+    containers = "spec.tfReplicaSpecs[Worker].template.spec.containers"
+    assert {(problem.sort, problem.field) for problem in refusal.value.problems} == {
+        ("TypeInvalid", "metadata.labels"),
+        ("TypeInvalid", "spec.runPolicy.suspend"),
+        ("NotSupported", f"{containers}[0].imagee"),
+        ("TypeInvalid", f"{containers}[0].image"),
+        ("TypeInvalid", "spec.tfReplicaSpecs[Worker].replicas"),
+        ("NotSupported", "spec.tfReplicaSpecs[Worker].restartPolicy"),
+        ("Invalid", "spec.runPolicy.backoffLimit"),
+        ("Invalid", "metadata.name"),
+    }
+    assert "did you mean image?" in refusal.value.message
+
+
+def test_a_document_that_is_wrong_everywhere_has_a_short_answer():
+    document = tfjob(Worker=replica())
+    document["metadata"]["labels"] = {f"label-{n}": n for n in range(10_000)}
+
+    with pytest.raises(Rejected) as refusal:
+        read_manifest(document)
+
+    assert len(refusal.value.problems) == 100
+
+
+def test_what_another_version_cannot_say_is_not_silently_lost():
+    entries = [
+        {"tfReplicaType": name, "template": template("tensorflow")} for name in ("MASTER", "WORKER")
+    ]
+    job = read_manifest(manifest("TFJob", {"replicaSpecs": entries}, V1ALPHA1))
+
+    with pytest.raises(Rejected) as refusal:
+        write_manifest(job, "TFJob", "v1")
+
+    assert refusal.value.code == "invalid_manifest" or refusal.value.code == "cannot_convert"
+
+
+def test_a_newer_version_of_the_same_kind_can_be_asked_for():
+    job = read_manifest(tfjob("kubeflow.org/v1beta1", Worker=replica(2)))
+
+    document = write_manifest(job, "TFJob", "v1")
+
+    assert document["apiVersion"] == "kubeflow.org/v1"
+    assert document["spec"]["runPolicy"]["cleanPodPolicy"] == "Running"
+    assert read_manifest(document).spec.roles == job.spec.roles
+
+
+def test_a_kind_cannot_become_another():
+    job = read_manifest(tfjob(Worker=replica()))
+
+    with pytest.raises(Rejected) as refusal:
+        write_manifest(job, "PyTorchJob")
+
+    assert refusal.value.code == "cannot_convert"

@@ -1,0 +1,67 @@
+"""XGBoostJob: a master that decides, and workers."""
+
+import pytest
+
+from controlplane.kinds.registry import read_manifest
+from controlplane.model import CleanPods, DoneWhen, RestartRule
+from tests.controlplane.kinds.manifests import V1, manifest, problems, replica, told
+
+
+def xgboostjob(version=V1, **roles):
+    found = {name: replica(count, name="xgboost") for name, count in roles.items()}
+    return manifest("XGBoostJob", {"xgbReplicaSpecs": found}, version)
+
+
+def test_the_master_decides():
+    spec = read_manifest(xgboostjob(Master=1, worker=2)).spec
+
+    assert spec.done_when == DoneWhen("Master")
+    assert {role.restart for role in spec.roles} == {RestartRule.NEVER}
+
+
+def test_what_ranks_are_told():
+    tell = told(xgboostjob(Master=1, Worker=2))
+
+    assert tell(2).env == {
+        "MASTER_PORT": "9999",
+        "MASTER_ADDR": "train-master-0",
+        "WORLD_SIZE": "3",
+        "PYTHONUNBUFFERED": "1",
+        "WORKER_PORT": "9999",
+        "WORKER_ADDRS": "train-worker-0,train-worker-1",
+        "RANK": "2",
+    }
+
+
+@pytest.mark.parametrize("roles", [{"Master": 1}, {"Master": 1, "Worker": 0}])
+def test_a_master_alone_knows_of_no_workers(roles):
+    env = told(xgboostjob(**roles))(0).env
+
+    assert "WORKER_PORT" not in env
+    assert "WORKER_ADDRS" not in env
+
+
+@pytest.mark.parametrize(
+    ("document", "found"),
+    [
+        (xgboostjob(Worker=1), [("Required", "spec.xgbReplicaSpecs[Master]")]),
+        (xgboostjob(Master=2), [("Forbidden", "spec.xgbReplicaSpecs[Master].replicas")]),
+        (xgboostjob(Master=None), [("Forbidden", "spec.xgbReplicaSpecs[Master].replicas")]),
+        (xgboostjob(Master=1, Chief=1), [("NotSupported", "spec.xgbReplicaSpecs[Chief]")]),
+        (
+            manifest("XGBoostJob", {}),
+            [("Required", "spec.xgbReplicaSpecs"), ("Required", "spec.xgbReplicaSpecs[Master]")],
+        ),
+    ],
+)
+def test_what_is_refused(document, found):
+    assert problems(document) == found
+
+
+def test_the_group_of_its_own_operator_is_known():
+    document = xgboostjob("xgboostjob.kubeflow.org/v1alpha1", Master=1)
+    document["spec"]["schedulingPolicy"] = {"queue": "gold"}
+
+    spec = read_manifest(document).spec
+
+    assert (spec.clean, spec.queue) == (CleanPods.ALL, "gold")
