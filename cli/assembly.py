@@ -20,6 +20,7 @@ from api.control import Control
 from api.server import Runner
 from cli.complaints import Complaint
 from cli.guard import sole_writer
+from cli.kinds import load_kinds
 from cli.settings import DEFAULT_HOST, reason
 from cli.sources import Kind, Source, open_postgres
 from cli.supervisor import Supervisor
@@ -59,6 +60,7 @@ class Parts:
 @asynccontextmanager
 async def assembled(wanted: Wanted) -> AsyncIterator[Parts]:
     """All parts, ready to run; at the end the log is closed."""
+    load_kinds()
     source = wanted.source
     guard = sole_writer(source.path) if source.kind is Kind.SQLITE else nullcontext()
     async with AsyncExitStack() as stack:

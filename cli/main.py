@@ -28,6 +28,7 @@ class Entry(NamedTuple):
 SECTIONS: dict[str, dict[str, Entry]] = {
     "Jobs": {
         "submit": Entry("cli.submit", "submit", "Submit a manifest, or a job made from flags."),
+        "convert": Entry("cli.convert", "convert", "Show a manifest in another form."),
         "list": Entry("cli.jobs", "list_command", "List jobs."),
         "get": Entry("cli.jobs", "get", "Show one job in full."),
         "why": Entry("cli.jobs", "why", "Say why a job waits, restarts or ended."),

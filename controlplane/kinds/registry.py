@@ -129,21 +129,50 @@ def _unknown(kind: str, version: str) -> Rejected:
 
 
 def _as_its_kind(submission: Submission, findings: Findings) -> Submission:
-    """A job in the native form that belongs to another kind keeps that kind's rules too."""
+    """A job in the native form that belongs to another kind keeps that kind's rules too.
+
+    Numbers that only the native form knows, such as a back-off, may be what they like.
+    """
     spec = submission.spec
     if spec.kind == native.NAME:
         return submission
     try:
-        read_manifest(write_manifest(submission, spec.kind, spec.version))
+        form = _wanted_form(spec.kind, spec.version)
+        own = replace(submission, spec=replace(spec, version=form.version))
+        again = read_manifest(_written(form, own))
     except Rejected as refusal:
-        told = refusal.problems or (Problem("Invalid", "spec.framework", refusal.message),)
+        told = refusal.problems or (Problem("Invalid", "", refusal.message),)
         for problem in told:
             where = f" (of a {spec.kind}: {problem.field})" if problem.field else ""
             findings.invalid("spec.framework", f"{problem.message}{where}")
-    return submission
+        return submission
+    for name in _differences(own.spec, again.spec):
+        if name in ("roles", "done_when", "options"):
+            findings.invalid(f"spec.{name}", f"no {spec.kind} has these")
+    return own
+
+
+def _written(form: Form, submission: Submission) -> dict[str, Any]:
+    try:
+        return form.write(submission)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise Rejected("invalid_manifest", "the options are not those of this kind") from None
 
 
 # ------------------------------------------------------------------ and back
+
+
+NATIVE, OWN = "native", "own"
+
+
+def convert_manifest(document: object, to: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A manifest in another form, and warnings about it; `to` is native, own or KIND/VERSION."""
+    submission = read_manifest(document)
+    if to in (NATIVE, OWN):
+        name = native.NAME if to == NATIVE else ""
+        return write_manifest(submission, name), submission.warnings
+    kind, _, version = to.partition("/")
+    return write_manifest(submission, kind, version), submission.warnings
 
 
 def write_manifest(submission: Submission, kind: str = "", version: str = "") -> dict[str, Any]:
@@ -160,7 +189,7 @@ def write_manifest(submission: Submission, kind: str = "", version: str = "") ->
         told = f"a {spec.kind} cannot become a {name}; it can be shown as {native.NAME}"
         raise Rejected("cannot_convert", told)
     wanted = replace(submission, spec=replace(spec, version=form.version), warnings=())
-    document = form.write(wanted)
+    document = _written(form, wanted)
     _refuse_losses(wanted, read_manifest(document), form)
     return document
 

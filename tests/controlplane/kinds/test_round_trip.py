@@ -156,3 +156,22 @@ def test_a_kind_cannot_become_another():
         write_manifest(job, "PyTorchJob")
 
     assert refusal.value.code == "cannot_convert"
+
+
+def test_a_native_job_of_another_kind_keeps_that_kinds_rules():
+    native = write_manifest(read_manifest(tfjob(Worker=replica(2))), NAME)
+    native["spec"]["restart"] = {"limit": 3, "backoff_s_first": 1.0}
+    assert read_manifest(native).spec.restart.backoff_s_first == 1.0
+
+    native["spec"]["roles"].append({**native["spec"]["roles"][0], "name": "Boss"})
+    with pytest.raises(Rejected) as refusal:
+        read_manifest(native)
+    assert "spec.tfReplicaSpecs[Boss]" in refusal.value.message
+
+
+@given(anything)
+def test_options_that_make_no_sense_are_refused_politely(options):
+    native = write_manifest(read_manifest(tfjob(Worker=replica(2))), NAME)
+    native["spec"]["framework"]["options"] = {"runPolicy": options, "successPolicy": options}
+    with contextlib.suppress(Rejected):
+        read_manifest(native)

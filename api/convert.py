@@ -1,0 +1,38 @@
+"""Manifests in another form: the native one, or another version of their kind."""
+
+from typing import Annotated, Any
+
+from aiohttp import web
+from msgspec import Meta, Struct
+
+from api.jobs import Manifest
+from api.notices import notices
+from api.routes import Route, answer, route
+from api.wire import BODIES, BODY_PROBLEMS
+from controlplane.kinds.registry import convert_manifest
+
+
+class ConvertQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    to: Annotated[
+        str,
+        Meta(
+            max_length=200,
+            description="`native`, `own` (every default spelt out), or KIND/VERSION.",
+        ),
+    ] = "native"
+
+
+async def convert_job(request: web.Request, query: ConvertQuery) -> web.Response:
+    document = await request.app[BODIES].document(request)
+    converted, warnings = convert_manifest(document, query.to)
+    return answer(converted, headers=notices(warnings))
+
+
+ROUTES: tuple[Route, ...] = (
+    route(
+        "POST", "/v1/convert", convert_job,
+        "A manifest in another form, with every default spelt out; nothing is stored",
+        query=ConvertQuery, body=Manifest, answers={200: dict[str, Any]},
+        problems=("invalid_manifest", "unknown_kind", "cannot_convert", *BODY_PROBLEMS),
+    ),
+)  # fmt: skip
