@@ -113,7 +113,11 @@ def _struct(info: i.StructType, value: Any, path: str, findings: Findings) -> An
                 findings.required(_child(path, name), "it is needed here")
                 mended[name] = _blank(field.type)
         elif name in value:
-            mended[name] = _walk(field.type, given, _child(path, name), findings)
+            where, told = _child(path, name), len(findings.problems)
+            found = _walk(field.type, given, where, findings)
+            # Better the default than something empty.
+            if field.required or all(each.field != where for each in findings.problems[told:]):
+                mended[name] = found
     return mended
 
 
