@@ -73,6 +73,17 @@ class Told(Value, frozen=True, kw_only=True):
     mounts: dict[str, str] = {}
     # Waits, before anything starts, until this host's name resolves.
     waits_for_host: str = ""
+    annotations: dict[str, str] = {}
+    # How names are resolved, where the pod's own way would not find the others.
+    dns_policy: str = ""
+    # Empty directories that the containers of the pod share: path -> name of the volume.
+    scratch: dict[str, str] = {}
+    # Containers that run to their end before the person's own, as a pod spec has them.
+    init_containers: tuple[dict[str, Any], ...] = ()
+    # The account it acts under, made for the job unless the person named one, and the pods that
+    # this account may run commands in.
+    account: str = ""
+    may_exec_in: tuple[str, ...] = ()
 
 
 class Files(Value, frozen=True, kw_only=True):
@@ -80,9 +91,16 @@ class Files(Value, frozen=True, kw_only=True):
 
     name: str
     contents: dict[str, str] = {}
-    # Files whose contents are not ours to know: a fresh SSH key pair made by the cluster's side.
+    # Files whose contents are not ours to know: a fresh SSH key pair made by the cluster's side,
+    # as id_rsa, id_rsa.pub and authorized_keys.
     ssh_keys: bool = False
     executable: bool = False
+    # The name of the volume that brings them into a pod; theirs, unless said otherwise.
+    volume: str = ""
+    # Who may do what with a file, as chmod takes it: of single ones, and of all others. What is
+    # not said is left to the cluster.
+    modes: dict[str, int] = {}
+    mode: int | None = None
 
 
 def _no_files(gang: Gang, running: Collection[int]) -> Sequence[Files]:

@@ -1,106 +1,47 @@
-"""MPIJob: a launcher that starts the program on the workers and decides the job."""
+"""MPIJob: a launcher that starts a program on its workers and decides the job. Horovod's home.
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+Two generations: v2beta1 logs in with ssh, the older ones use `kubectl exec`.
+"""
 
-from msgspec import UNSET, Struct
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
-from controlplane.kinds import kubeflow
-from controlplane.kinds.checking import MANAGERS, MPI_OPERATOR
-from controlplane.kinds.findings import Findings
-from controlplane.kinds.kind import Form, Gang, Kind, Service, Submission, Told
-from controlplane.kinds.manifest import Metadata, RunPolicy
-from controlplane.kinds.pods import ReplicaSpec
-from controlplane.model import DoneWhen, RestartRule
-
-# Workers wait for the launcher's orders (sshd, or sleep) until the job is over.
-MPI = kubeflow.Framework(
-    kind="MPIJob",
-    field="mpiReplicaSpecs",
-    roles=("Launcher", "Worker"),
-    container="",
-    port_name="mpi-port",
-    port=9999,
-    restart=RestartRule.ON_FAILURE,
-    serving=("Worker",),
-    operator="mpi-operator",
-)
+from controlplane.kinds import mpi_exec, mpi_v1, mpi_v1alpha1, mpi_v2beta1
+from controlplane.kinds.kind import Files, Gang, Kind, Service, Told
 
 
-class MPIJobSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    mpiReplicaSpecs: dict[str, ReplicaSpec] = {}
-    runPolicy: RunPolicy = RunPolicy()
-    slotsPerWorker: int = 1
-    cleanPodPolicy: str | None = None
-    mainContainer: str = ""
-    runLauncherAsWorker: bool = False
-    sshAuthMountPath: str = "/root/.ssh"
-    launcherCreationPolicy: Literal["AtStartup", "WaitForWorkersReady"] = "AtStartup"
-    mpiImplementation: Literal["OpenMPI", "Intel", "MPICH"] = "OpenMPI"
+class Way(NamedTuple):
+    """How the ranks of one version are told."""
+
+    tell: Callable[[Gang], Callable[[int], Told]]
+    services: Callable[[Gang], Sequence[Service]] = mpi_exec.services
+    files: Callable[[Gang, Collection[int]], Sequence[Files]] = mpi_exec.files
 
 
-class MPIJob(Struct, frozen=True, forbid_unknown_fields=True):
-    apiVersion: Literal["kubeflow.org/v1", "kubeflow.org/v2beta1"]
-    kind: Literal["MPIJob"]
-    metadata: Metadata
-    spec: MPIJobSpec
-    status: Any = UNSET
-
-
-def read(job: MPIJob, findings: Findings) -> Submission:
-    spec = job.spec
-    if spec.slotsPerWorker < 1:
-        findings.invalid("spec.slotsPerWorker", f"{spec.slotsPerWorker} is not at least 1")
-    roles = kubeflow.read_roles(MPI, spec.mpiReplicaSpecs, findings)
-    launcher = next((role for role in roles if role.name == "Launcher"), None)
-    if launcher is None:
-        findings.required(f"{MPI.path}[Launcher]", "exactly one launcher is needed")
-    elif launcher.replicas != 1:
-        findings.invalid(f"{MPI.path}[Launcher].replicas", "exactly one launcher is needed")
-    options = {
-        name: value
-        for name in MPIJobSpec.__struct_fields__[2:]
-        if (value := getattr(spec, name)) is not None
-    }
-    return kubeflow.submission(
-        MPI,
-        job.apiVersion,
-        job.metadata,
-        spec.runPolicy,
-        roles,
-        DoneWhen("Launcher"),
-        findings,
-        options,
-        managers=(*MANAGERS, MPI_OPERATOR),
-    )
-
-
-def write(job: Submission) -> dict[str, Any]:
-    return kubeflow.write(MPI, job)
+WAYS = {
+    mpi_v2beta1.FORM.version: Way(mpi_v2beta1.tell, mpi_v2beta1.services, mpi_v2beta1.files),
+    mpi_v1.FORM.version: Way(mpi_v1.tell),
+    mpi_v1.FORM_V1ALPHA2.version: Way(mpi_v1.tell_v1alpha2),
+    mpi_v1alpha1.FORM.version: Way(mpi_v1alpha1.tell),
+}
 
 
 def tell(gang: Gang) -> Callable[[int], Told]:
-    def told(rank: int) -> Told:
-        return Told(name=kubeflow.rank_name(gang, rank), labels=_labels(gang, rank))
-
-    return told
-
-
-def _labels(gang: Gang, rank: int) -> dict[str, str]:
-    return kubeflow.labels(MPI, gang, rank, master=rank == 0)
+    return WAYS[gang.spec.version].tell(gang)
 
 
 def services(gang: Gang) -> Sequence[Service]:
-    return ()
+    return WAYS[gang.spec.version].services(gang)
+
+
+def files(gang: Gang, running: Collection[int]) -> Sequence[Files]:
+    return WAYS[gang.spec.version].files(gang, running)
 
 
 KIND = Kind(
     name="MPIJob",
-    forms=(
-        Form("kubeflow.org/v2beta1", MPIJob, read, write),
-        Form("kubeflow.org/v1", MPIJob, read, write),
-    ),
+    forms=(mpi_v2beta1.FORM, mpi_v1.FORM, mpi_v1.FORM_V1ALPHA2, mpi_v1alpha1.FORM),
     tell=tell,
     services=services,
-    about=MPI.about("the Launcher"),
+    files=files,
 )

@@ -1,0 +1,125 @@
+"""MPIJob v1, as the training operator takes it, and v1alpha2, whose policies lay flat in the spec."""
+
+import re
+from collections.abc import Callable
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from controlplane.kinds import kubeflow, mpi_exec
+from controlplane.kinds import mpi_jobs as mpi
+from controlplane.kinds.findings import Findings
+from controlplane.kinds.kind import Form, Gang, Submission, Told
+from controlplane.kinds.manifest import Metadata, RunPolicy
+from controlplane.kinds.pods import ReplicaSpec
+from controlplane.model import RestartRule
+
+_NEVER = {mpi.LAUNCHER: RestartRule.NEVER, mpi.WORKER: RestartRule.NEVER}
+V1 = mpi.Generation("kubeflow.org/v1", restart=_NEVER)
+V1ALPHA2 = mpi.Generation("kubeflow.org/v1alpha2", restart=_NEVER)
+V1ALPHA2_LABELS = {"group": "group_name", "job": "mpi_job_name", "role": "mpi_role_type"}
+
+# What Kubernetes takes as the name of a container.
+_CONTAINER = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+
+class MPIJobSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    mpiReplicaSpecs: dict[str, ReplicaSpec] | None = None
+    runPolicy: RunPolicy = RunPolicy()
+    slotsPerWorker: int | None = None
+    cleanPodPolicy: str | None = None
+    mainContainer: str = ""
+
+
+class MPIJob(Struct, frozen=True, forbid_unknown_fields=True):
+    apiVersion: Literal["kubeflow.org/v1"]
+    kind: Literal["MPIJob"]
+    metadata: Metadata
+    spec: MPIJobSpec
+    status: Any = UNSET
+
+
+class MPIJobSpecV1Alpha2(MPIJobSpec, frozen=True, forbid_unknown_fields=True):
+    backoffLimit: int | None = None
+    activeDeadlineSeconds: int | None = None
+    mpiDistribution: str = "open_mpi"
+
+
+class MPIJobV1Alpha2(Struct, frozen=True, forbid_unknown_fields=True):
+    apiVersion: Literal["kubeflow.org/v1alpha2"]
+    kind: Literal["MPIJob"]
+    metadata: Metadata
+    spec: MPIJobSpecV1Alpha2
+    status: Any = UNSET
+
+
+def read(job: MPIJob, findings: Findings) -> Submission:
+    return _read(V1, job.metadata, job.spec, job.spec.runPolicy, {}, findings)
+
+
+def read_v1alpha2(job: MPIJobV1Alpha2, findings: Findings) -> Submission:
+    spec, policy = job.spec, job.spec.runPolicy
+    if spec.mpiDistribution not in mpi_exec.DISTRIBUTIONS:
+        known = ", ".join(mpi_exec.DISTRIBUTIONS)
+        findings.unsupported(
+            "spec.mpiDistribution", f"{spec.mpiDistribution!r} is not one of {known}"
+        )
+    # The run policy came last and takes precedence.
+    flat = {name: getattr(spec, name) for name in ("backoffLimit", "activeDeadlineSeconds")}
+    policy = replace(
+        policy, **{name: value for name, value in flat.items() if getattr(policy, name) is None}
+    )
+    more = {"mpiDistribution": spec.mpiDistribution}
+    return _read(V1ALPHA2, job.metadata, spec, policy, more, findings)
+
+
+def _read(
+    generation: mpi.Generation,
+    metadata: Metadata,
+    spec: MPIJobSpec,
+    policy: RunPolicy,
+    more: dict[str, Any],
+    findings: Findings,
+) -> Submission:
+    slots = 1 if spec.slotsPerWorker is None else spec.slotsPerWorker
+    mpi.check_slots(slots, findings)
+    roles = mpi.read_roles(generation, spec.mpiReplicaSpecs, findings)
+    _check_main_container(spec, findings)
+    options = {"slotsPerWorker": slots, "mainContainer": spec.mainContainer, **more}
+    policy = mpi.one_clean_policy(policy, spec.cleanPodPolicy, findings)
+    return mpi.submission(generation, metadata, policy, roles, options, findings)
+
+
+def _check_main_container(spec: MPIJobSpec, findings: Findings) -> None:
+    """The launcher runs its commands in this container of a worker, so each worker must have it."""
+    name = spec.mainContainer
+    known = [
+        container.name
+        for role, replica in (spec.mpiReplicaSpecs or {}).items()
+        if role.capitalize() == mpi.WORKER
+        for container in replica.template.spec.containers
+    ]
+    # It becomes a word of a shell script.
+    if name and (name not in known or not _CONTAINER.fullmatch(name)):
+        told = f"the workers have no container {name!r}; theirs are: {', '.join(known)}"
+        findings.invalid("spec.mainContainer", told)
+
+
+def write(job: Submission) -> dict[str, Any]:
+    """The clean-up policy stands in both places where this version has it."""
+    manifest = kubeflow.write(mpi.MPI, job)
+    spec = {**manifest["spec"], "cleanPodPolicy": job.spec.clean.value}
+    return {**manifest, "spec": spec}
+
+
+def tell(gang: Gang) -> Callable[[int], Told]:
+    return mpi_exec.tell(gang, lambda rank: mpi_exec.labels(gang, rank))
+
+
+def tell_v1alpha2(gang: Gang) -> Callable[[int], Told]:
+    return mpi_exec.tell(gang, lambda rank: mpi_exec.old_labels(V1ALPHA2_LABELS, gang, rank))
+
+
+FORM = Form(V1.version, MPIJob, read, write)
+FORM_V1ALPHA2 = Form(V1ALPHA2.version, MPIJobV1Alpha2, read_v1alpha2, write)

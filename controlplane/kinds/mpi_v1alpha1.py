@@ -1,0 +1,228 @@
+"""MPIJob v1alpha1, of 2018: so many GPUs, or so many replicas, and one template for everybody.
+
+The launcher gets the template without its resources and starts once every worker is ready; the
+workers get it with the GPUs of a node in it and sleep.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from controlplane.attempt import RankState
+from controlplane.job import Job, Phase
+from controlplane.kinds import kubeflow, mpi_exec
+from controlplane.kinds import mpi_jobs as mpi
+from controlplane.kinds import quantities as q
+from controlplane.kinds.findings import Findings
+from controlplane.kinds.kind import Form, Gang, Submission, Told
+from controlplane.kinds.manifest import Metadata, RunPolicy, written_metadata
+from controlplane.kinds.mpi_v2beta1 import launcher_last
+from controlplane.kinds.pods import GPU_RESOURCES, PodTemplate, ReplicaSpec, Resources, role_of
+from controlplane.kinds.stamps import stamp
+from controlplane.model import RestartRule, Role
+
+V1ALPHA1 = mpi.Generation("kubeflow.org/v1alpha1", restart={})
+LABELS = {"group": "group_name", "job": "mpi_job_name", "role": "mpi_role_type"}
+# What later stood in a run policy.
+FLAT = ("backoffLimit", "activeDeadlineSeconds")
+# The operator was told how many GPUs a node has; the deployment it came with said 8.
+PER_NODE = 8
+RESOURCE_TYPES = (*GPU_RESOURCES, "cpu")
+MASTER_LABEL = "node-role.kubernetes.io/master"
+ON_MASTER = {
+    "tolerations": [{"key": MASTER_LABEL, "effect": "NoSchedule"}],
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": MASTER_LABEL, "operator": "Exists"}]}
+                ]
+            }
+        }
+    },
+}
+
+
+class MPIJobSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    template: PodTemplate
+    gpus: int | None = None
+    gpusPerNode: int | None = None
+    processingUnits: int | None = None
+    processingUnitsPerNode: int | None = None
+    processingResourceType: str = "nvidia.com/gpu"
+    slotsPerWorker: int | None = None
+    launcherOnMaster: bool = False
+    backoffLimit: int | None = None
+    activeDeadlineSeconds: int | None = None
+    replicas: int | None = None
+
+
+class MPIJob(Struct, frozen=True, forbid_unknown_fields=True):
+    apiVersion: Literal["kubeflow.org/v1alpha1"]
+    kind: Literal["MPIJob"]
+    metadata: Metadata
+    spec: MPIJobSpec
+    status: Any = UNSET
+
+
+class Share(NamedTuple):
+    """How many workers there are, and how many units each of them has."""
+
+    workers: int
+    units: int
+
+
+def read(job: MPIJob, findings: Findings) -> Submission:
+    spec = job.spec
+    if spec.processingResourceType not in RESOURCE_TYPES:
+        told = f"{spec.processingResourceType!r} is not one of {', '.join(RESOURCE_TYPES)}"
+        findings.unsupported("spec.processingResourceType", told)
+    share = shared_out(spec, findings)
+    slots = max(share.units, 1) if spec.slotsPerWorker is None else spec.slotsPerWorker
+    mpi.check_slots(slots, findings)
+    options = {
+        "slotsPerWorker": slots,
+        "launcherOnMaster": spec.launcherOnMaster,
+        "processingResourceType": spec.processingResourceType,
+    }
+    limits = {name: getattr(spec, name) for name in FLAT}
+    for name, limit in limits.items():
+        if limit is not None and limit < 0:
+            findings.invalid(f"spec.{name}", f"{limit} is negative")
+            limits[name] = None
+    policy = RunPolicy(**limits)
+    roles = (_launcher(spec), _worker(spec, share, findings))
+    return mpi.submission(V1ALPHA1, job.metadata, policy, launcher_last(roles), options, findings)
+
+
+def shared_out(spec: MPIJobSpec, findings: Findings) -> Share:
+    """The arithmetic of this version: a total over nodes of a size, or replicas as they are."""
+    counts = {"gpus": "gpusPerNode", "processingUnits": "processingUnitsPerNode"}
+    given = [field for field in (*counts, "replicas") if getattr(spec, field) is not None]
+    if not given:
+        findings.required("spec.replicas", "say replicas, gpus or processingUnits")
+        return Share(0, 0)
+    for field in given[1:]:
+        findings.forbidden(f"spec.{field}", f"{given[0]} already says how many workers there are")
+    total_field = given[0]
+    total: int = getattr(spec, total_field)
+    if total < 1:
+        findings.invalid(f"spec.{total_field}", f"{total} is not at least 1")
+        return Share(0, 0)
+    if total_field == "replicas":
+        return Share(total, _units_asked(spec))
+    node_field = counts[total_field]
+    asked = getattr(spec, node_field)
+    per_node: int = PER_NODE if asked is None else asked
+    if per_node < 1:
+        findings.invalid(f"spec.{node_field}", f"{per_node} is not at least 1")
+        return Share(0, 0)
+    if total < per_node:
+        return Share(1, total)
+    if total % per_node:
+        told = f"{total} is more than a node has, and no multiple of its {per_node} ({node_field})"
+        findings.invalid(f"spec.{total_field}", told)
+    return Share(total // per_node, per_node)
+
+
+def _units_asked(spec: MPIJobSpec) -> int:
+    """What the template asks for by itself."""
+    containers = spec.template.spec.containers
+    limits = containers[0].resources.limits if containers else {}
+    asked = q.parse(limits.get(spec.processingResourceType, 0))
+    return asked.whole if asked is not None else 0
+
+
+def _launcher(spec: MPIJobSpec) -> Role:
+    """Refusals are the worker's business, which has the same template."""
+    pod = spec.template.spec
+    first = [replace(each, resources=Resources()) for each in pod.containers[:1]]
+    on_master = ON_MASTER if spec.launcherOnMaster else {}
+    pod = replace(pod, containers=[*first, *pod.containers[1:]], **on_master)
+    never = pod.restartPolicy == RestartRule.NEVER.value
+    return role_of(
+        "spec",
+        mpi.LAUNCHER,
+        ReplicaSpec(template=replace(spec.template, spec=pod)),
+        Findings(),
+        container="",
+        restart=RestartRule.NEVER if never else RestartRule.ON_FAILURE,
+    )
+
+
+def _worker(spec: MPIJobSpec, share: Share, findings: Findings) -> Role:
+    pod, resource = spec.template.spec, spec.processingResourceType
+    first = []
+    for each in pod.containers[:1]:
+        units = {resource: share.units} if share.units else {}
+        resources = replace(each.resources, limits={**each.resources.limits, **units})
+        sleeping = [list(mpi_exec.SLEEP[:1]), list(mpi_exec.SLEEP[1:])]
+        first = [replace(each, resources=resources, command=sleeping[0], args=sleeping[1])]
+    pod = replace(pod, containers=[*first, *pod.containers[1:]])
+    return role_of(
+        "spec",
+        mpi.WORKER,
+        ReplicaSpec(template=replace(spec.template, spec=pod), replicas=share.workers),
+        findings,
+        container="",
+        restart=RestartRule.ALWAYS,
+        serves=True,
+    )
+
+
+def write(job: Submission) -> dict[str, Any]:
+    """By replicas: what a total over nodes came to stands in the template."""
+    spec = job.spec
+    launcher, worker = spec.role(mpi.LAUNCHER), spec.role(mpi.WORKER)
+    assert launcher is not None, f"{job.name} has no launcher"
+    assert worker is not None, f"{job.name} has no workers"
+    policy = kubeflow.written_policy(job)
+    flat = {name: policy[name] for name in FLAT if name in policy}
+    return {
+        "apiVersion": V1ALPHA1.version,
+        "kind": "MPIJob",
+        "metadata": written_metadata(job),
+        "spec": {
+            "replicas": worker.replicas,
+            **spec.options,
+            **flat,
+            "template": _written_template(launcher, worker),
+        },
+    }
+
+
+def _written_template(launcher: Role, worker: Role) -> dict[str, Any]:
+    """The worker's, which has the resources, with the launcher's command."""
+    template = worker.template
+    commands = launcher.template["spec"]["containers"][0]
+    first, *others = template["spec"]["containers"]
+    first = {name: value for name, value in first.items() if name not in ("command", "args")}
+    first |= {name: commands[name] for name in ("command", "args") if name in commands}
+    return {**template, "spec": {**template["spec"], "containers": [first, *others]}}
+
+
+def tell(gang: Gang) -> Callable[[int], Told]:
+    return mpi_exec.tell(gang, lambda rank: mpi_exec.old_labels(LABELS, gang, rank))
+
+
+def status(job: Job) -> dict[str, Any]:
+    """What this version knew of a job: how its launcher does, and how many workers are ready."""
+    found: dict[str, Any] = {}
+    ranks = job.attempt.ranks if job.attempt is not None else ()
+    workers = job.spec.ranks_of(mpi.WORKER)
+    ready = sum(ranks[rank].state is RankState.RUNNING for rank in workers if rank < len(ranks))
+    finals = {Phase.SUCCEEDED: "Succeeded", Phase.FAILED: "Failed", Phase.CANCELLED: "Failed"}
+    if job.phase in finals:
+        found["launcherStatus"] = finals[job.phase]
+    elif ranks and ranks[0].state is RankState.RUNNING:
+        found["launcherStatus"] = "Active"
+    if job.running_at is not None:
+        found["startTime"] = stamp(job.running_at)
+    if job.finished_at is not None:
+        found["completionTime"] = stamp(job.finished_at)
+    return {**found, "workerReplicas": ready}
+
+
+FORM = Form(V1ALPHA1.version, MPIJob, read, write, status)

@@ -1,0 +1,187 @@
+"""MPIJob v2beta1: the launcher logs in to its workers with ssh."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from controlplane.kinds import hostfile, kubeflow
+from controlplane.kinds import mpi_jobs as mpi
+from controlplane.kinds.findings import Findings
+from controlplane.kinds.kind import Files, Form, Gang, Service, Submission, Told
+from controlplane.kinds.manifest import Metadata, RunPolicy
+from controlplane.kinds.pods import ReplicaSpec
+from controlplane.model import RestartRule, Role
+
+V2 = mpi.Generation(
+    "kubeflow.org/v2beta1",
+    restart={mpi.LAUNCHER: RestartRule.ON_FAILURE, mpi.WORKER: RestartRule.NEVER},
+    restarts_allowed=(RestartRule.NEVER, RestartRule.ON_FAILURE),
+    workers_min=1,
+)
+SSH_PATH = "/root/.ssh"
+LAUNCHER_POLICIES = ("AtStartup", "WaitForWorkersReady")
+OPERATOR = "mpi-operator"
+SSH_SERVER = ("/usr/sbin/sshd", "-De")
+
+
+class MPIJobSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    mpiReplicaSpecs: dict[str, ReplicaSpec] | None = None
+    runPolicy: RunPolicy = RunPolicy()
+    slotsPerWorker: int | None = None
+    runLauncherAsWorker: bool | None = None
+    sshAuthMountPath: str = ""
+    launcherCreationPolicy: str = ""
+    mpiImplementation: str = ""
+    # Where the first releases of this version had it.
+    cleanPodPolicy: str | None = None
+
+
+class MPIJob(Struct, frozen=True, forbid_unknown_fields=True):
+    apiVersion: Literal["kubeflow.org/v2beta1"]
+    kind: Literal["MPIJob"]
+    metadata: Metadata
+    spec: MPIJobSpec
+    status: Any = UNSET
+
+
+def read(job: MPIJob, findings: Findings) -> Submission:
+    spec = job.spec
+    options = {
+        "slotsPerWorker": 1 if spec.slotsPerWorker is None else spec.slotsPerWorker,
+        "runLauncherAsWorker": bool(spec.runLauncherAsWorker),
+        "sshAuthMountPath": spec.sshAuthMountPath or SSH_PATH,
+        "launcherCreationPolicy": spec.launcherCreationPolicy or LAUNCHER_POLICIES[0],
+        "mpiImplementation": spec.mpiImplementation or hostfile.IMPLEMENTATIONS[0],
+    }
+    _check(options, findings)
+    roles = mpi.read_roles(V2, spec.mpiReplicaSpecs, findings)
+    if options["launcherCreationPolicy"] == "WaitForWorkersReady":
+        roles = launcher_last(roles)
+    policy = mpi.one_clean_policy(spec.runPolicy, spec.cleanPodPolicy, findings)
+    return mpi.submission(V2, job.metadata, policy, roles, options, findings)
+
+
+def _check(options: dict[str, Any], findings: Findings) -> None:
+    mpi.check_slots(options["slotsPerWorker"], findings)
+    for field, known in (
+        ("launcherCreationPolicy", LAUNCHER_POLICIES),
+        ("mpiImplementation", hostfile.IMPLEMENTATIONS),
+    ):
+        if options[field] not in known:
+            told = f"{options[field]!r} is not one of {', '.join(known)}"
+            findings.unsupported(f"spec.{field}", told)
+    if not options["sshAuthMountPath"].startswith("/"):
+        findings.invalid("spec.sshAuthMountPath", "a path begins with /")
+
+
+def launcher_last(roles: tuple[Role, ...]) -> tuple[Role, ...]:
+    """The launcher starts once every worker runs, if there are any."""
+    if not any(role.name == mpi.WORKER and role.replicas for role in roles):
+        return roles
+    return tuple(
+        replace(role, starts_after=mpi.WORKER) if role.name == mpi.LAUNCHER else role
+        for role in roles
+    )
+
+
+def write(job: Submission) -> dict[str, Any]:
+    return kubeflow.write(mpi.MPI, job)
+
+
+# ------------------------------------------------------------------ what ranks are told
+
+
+def tell(gang: Gang) -> Callable[[int], Told]:
+    options, spec = gang.spec.options, gang.spec
+    launcher_works = options["runLauncherAsWorker"]
+    ssh = {options["sshAuthMountPath"]: f"{gang.name}-ssh"}
+    launcher_env = {
+        "K_MPI_JOB_ROLE": "launcher",
+        **hostfile.over_ssh(
+            options["mpiImplementation"], mpi.HOSTFILE_PATH, options["slotsPerWorker"]
+        ),
+        **({} if launcher_works else mpi.NO_GPUS),
+    }
+    # Workers of Intel MPI and MPICH call the launcher back by its short name.
+    search = f"{gang.name}.{gang.namespace}.svc.{gang.domain or 'cluster.local'}"
+    shift = 1 if launcher_works else 0
+    dns_policies = {role.name: dns_policy(role) for role in spec.roles}
+
+    def told(rank: int) -> Told:
+        role, index = spec.role_of(rank)
+        name, is_launcher = mpi.pod_name(gang, rank), role.name == mpi.LAUNCHER
+        labels = {**_shared_labels(gang), kubeflow.JOB_ROLE: role.name.lower()}
+        if is_launcher:
+            mounts = {**ssh, hostfile.CONFIG_PATH: mpi.config_name(gang)}
+            indices = {kubeflow.REPLICA_INDEX: "0"} if launcher_works else {}
+        else:
+            mounts, indices = ssh, {kubeflow.REPLICA_INDEX: str(index + shift)}
+        return Told(
+            name=name,
+            labels={**labels, **indices},
+            env=launcher_env if is_launcher else {"K_MPI_JOB_ROLE": "worker"},
+            all_containers=False,
+            command=() if is_launcher else SSH_SERVER,
+            hostname=name,
+            subdomain=gang.name,
+            dns_policy=dns_policies[role.name],
+            dns_searches=() if is_launcher else (search,),
+            mounts=mounts,
+        )
+
+    return told
+
+
+def dns_policy(role: Role) -> str:
+    """On the network of the host, names of services are found only when asked for."""
+    on_host = role.template.get("spec", {}).get("hostNetwork")
+    return "ClusterFirstWithHostNet" if on_host else ""
+
+
+def _shared_labels(gang: Gang) -> dict[str, str]:
+    return {kubeflow.OPERATOR: OPERATOR, kubeflow.JOB_NAME: gang.name}
+
+
+def services(gang: Gang) -> Sequence[Service]:
+    """One for all. The launcher that works must find itself before it is ready."""
+    return (
+        Service(
+            name=gang.name,
+            selector=_shared_labels(gang),
+            before_ready=gang.spec.options["runLauncherAsWorker"],
+        ),
+    )
+
+
+def files(gang: Gang, running: Collection[int]) -> Sequence[Files]:
+    options = gang.spec.options
+    launcher = [mpi.launcher_name(gang)] if options["runLauncherAsWorker"] else []
+    everyone = _hosts(gang, [*launcher, *mpi.worker_names(gang)])
+    # Whoever asks is the launcher, so it runs.
+    now = _hosts(gang, [*launcher, *mpi.running_workers(gang, running)])
+    slots, path = options["slotsPerWorker"], options["sshAuthMountPath"]
+    return (
+        mpi.config(
+            gang,
+            {
+                hostfile.HOSTFILE: hostfile.hostfile(options["mpiImplementation"], everyone, slots),
+                hostfile.DISCOVER_HOSTS: hostfile.discover_hosts(now),
+            },
+        ),
+        # Only root's ssh insists that nobody else can read a key.
+        Files(
+            name=f"{gang.name}-ssh",
+            ssh_keys=True,
+            volume="ssh-auth",
+            mode=0o600 if path == SSH_PATH else None,
+        ),
+    )
+
+
+def _hosts(gang: Gang, pods: Sequence[str]) -> list[str]:
+    return [gang.service_host(f"{pod}.{gang.name}") for pod in pods]
+
+
+FORM = Form(V2.version, MPIJob, read, write)

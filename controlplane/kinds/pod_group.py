@@ -1,0 +1,175 @@
+"""What gang schedulers of Kubernetes are told of a job: how many pods, and how much they need.
+
+One rule for all kinds: the first `minMember` pods in the order of the priority of their roles, with
+what Kubernetes itself counts for a pod. The operators have three such rules and count less: a GPU
+that is only a limit, init containers and overhead are missed, and roles come in random order.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from controlplane.kinds import quantities as q
+from controlplane.kinds.kind import Gang
+from controlplane.model import JobSpec, Role, Value
+
+VOLCANO_QUEUE = "scheduling.volcano.sh/queue-name"
+LAUNCHER = "Launcher"
+# How long the scheduler plugins wait for the last pod, where a kind has an opinion.
+TIMEOUTS_S = {
+    ("MPIJob", "kubeflow.org/v2beta1"): 0,
+    ("TrainJob", "trainer.kubeflow.org/v1alpha1"): 60,
+}
+
+Amounts = dict[str, q.Quantity]
+
+
+class PodGroup(Value, frozen=True, kw_only=True):
+    """A gang, in the words that Volcano and the scheduler plugins share."""
+
+    name: str
+    min_member: int
+    # None where nothing is asked for in advance.
+    min_resources: dict[str, str] | None
+    queue: str
+    priority_class: str
+    schedule_timeout_s: int | None
+    annotations: dict[str, str]
+
+
+def pod_group(
+    gang: Gang, priorities: Mapping[str, int] | None = None, *, queue_now: str = ""
+) -> PodGroup:
+    """The pod group of a job.
+
+    `priorities` are the priority classes that the cluster has; one that it has not counts as 0.
+    A queue that the group is in already is kept, since a scheduler may have moved it there.
+    """
+    spec, policy = gang.spec, _scheduling_policy(gang.spec)
+    least = policy.get("minAvailable")
+    members: int = least if least is not None else spec.min_available or spec.size
+    timeout = policy.get("scheduleTimeoutSeconds")
+    return PodGroup(
+        name=gang.name,
+        min_member=members,
+        min_resources=_min_resources(spec, members, priorities or {}),
+        queue=queue_now or _queue(spec, policy),
+        priority_class=_priority_class(spec, policy),
+        schedule_timeout_s=TIMEOUTS_S.get((spec.kind, spec.version))
+        if timeout is None
+        else timeout,
+        annotations=spec.annotations,
+    )
+
+
+def _scheduling_policy(spec: JobSpec) -> Mapping[str, Any]:
+    """What the person wrote, which says more than what we made of it."""
+    return (spec.options.get("runPolicy") or {}).get("schedulingPolicy") or {}
+
+
+def _queue(spec: JobSpec, policy: Mapping[str, Any]) -> str:
+    if _over_ssh(spec):
+        return policy.get("queue") or spec.annotations.get(VOLCANO_QUEUE, "")
+    return spec.queue
+
+
+def _over_ssh(spec: JobSpec) -> bool:
+    """Whether the operator would be the MPI operator, which has habits of its own."""
+    return (spec.kind, spec.version) == ("MPIJob", "kubeflow.org/v2beta1")
+
+
+def _priority_class(spec: JobSpec, policy: Mapping[str, Any]) -> str:
+    named: str = policy.get("priorityClass") or ""
+    if not named and (_over_ssh(spec) or spec.kind == "TrainJob"):
+        named = next((name for name in map(_class_of, spec.roles) if name), "")
+    return named
+
+
+def _class_of(role: Role) -> str:
+    name: str = role.template.get("spec", {}).get("priorityClassName") or ""
+    return name
+
+
+# ------------------------------------------------------------------ how much it needs
+
+
+def _min_resources(
+    spec: JobSpec, members: int, priorities: Mapping[str, int]
+) -> dict[str, str] | None:
+    given = _scheduling_policy(spec).get("minResources")
+    if given:
+        return {name: str(amount) for name, amount in given.items()}
+    if members == 0:
+        return None
+    total: Amounts = {}
+    for role, count in _first(spec, members, priorities):
+        _add(total, {name: each.times(count) for name, each in pod_requests(role.template).items()})
+    return {name: str(total[name]) for name in sorted(total)}
+
+
+def _first(
+    spec: JobSpec, members: int, priorities: Mapping[str, int]
+) -> Iterator[tuple[Role, int]]:
+    """How many pods of each role are among the first ones. Equal roles keep their order."""
+
+    def rank(role: Role) -> tuple[bool, int]:
+        # Without its launcher a gang of MPI can do nothing, whatever its priority.
+        first = role.name == LAUNCHER and spec.done_when.role == LAUNCHER
+        return not first, -priorities.get(_class_of(role), 0)
+
+    left = members
+    for role in sorted(spec.roles, key=rank):
+        count = min(role.replicas, left)
+        left -= count
+        yield role, count
+
+
+def pod_requests(template: Mapping[str, Any]) -> Amounts:
+    """What Kubernetes counts for one pod.
+
+    The sum of its containers and sidecars, or what one of its init containers needs while it runs
+    if that is more; and its overhead.
+    """
+    pod = template.get("spec") or {}
+    running: Amounts = {}
+    highest: Amounts = {}
+    for container in pod.get("initContainers") or ():
+        asked = _requests(container)
+        if container.get("restartPolicy") == "Always":
+            _add(running, asked)
+            asked = running
+        else:
+            asked = _sum(running, asked)
+        for name, amount in asked.items():
+            highest[name] = max(highest.get(name, q.NOTHING), amount, key=lambda each: each.amount)
+    for container in pod.get("containers") or ():
+        _add(running, _requests(container))
+    for name, amount in highest.items():
+        running[name] = max(running.get(name, q.NOTHING), amount, key=lambda each: each.amount)
+    _add(running, _amounts(pod.get("overhead") or {}))
+    return running
+
+
+def _requests(container: Mapping[str, Any]) -> Amounts:
+    """Resource by resource: what is requested, or else the limit."""
+    resources = container.get("resources") or {}
+    return _amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+
+
+def _amounts(given: Mapping[str, Any]) -> Amounts:
+    found = {}
+    for name, text in given.items():
+        amount = q.parse(text)
+        assert amount is not None, f"{name}: {text!r} was let in though it is no amount"
+        found[name] = amount
+    return found
+
+
+def _sum(one: Amounts, other: Amounts) -> Amounts:
+    total = dict(one)
+    _add(total, other)
+    return total
+
+
+def _add(total: Amounts, more: Amounts) -> None:
+    for name, amount in more.items():
+        total[name] = total[name].plus(amount) if name in total else amount

@@ -1,0 +1,148 @@
+"""Patches that a TrainJob brings for the pods of its runtime, from people and other controllers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import UNSET, Struct, to_builtins
+
+from controlplane.kinds.findings import Findings
+from controlplane.kinds.pods import EnvVar
+
+PATCHES_MAX = 16
+# Their variables come from the job itself, so that there is one place to look.
+OWN_ENV = ("node", "dataset-initializer", "model-initializer")
+# Lists whose entries have names are merged by them; every other list is replaced.
+BY_NAME = ("volumes", "imagePullSecrets", "schedulingGates", "env", "volumeMounts")
+
+
+class Part(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """Part of a patch; what was not given changes nothing."""
+
+
+class ContainerPatch(Part, frozen=True):
+    name: str
+    env: list[EnvVar] = []
+    volumeMounts: list[dict[str, Any]] = []
+    securityContext: Any = UNSET
+
+
+class PodSpecPatch(Part, frozen=True):
+    serviceAccountName: Any = UNSET
+    volumes: list[dict[str, Any]] = []
+    initContainers: list[ContainerPatch] = []
+    containers: list[ContainerPatch] = []
+    imagePullSecrets: list[dict[str, Any]] = []
+    securityContext: Any = UNSET
+    nodeSelector: dict[str, str] = {}
+    affinity: Any = UNSET
+    tolerations: Any = UNSET
+    schedulingGates: list[dict[str, Any]] = []
+    terminationGracePeriodSeconds: Any = UNSET
+
+
+class MetadataPatch(Part, frozen=True):
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class PodTemplatePatch(Part, frozen=True):
+    metadata: MetadataPatch = MetadataPatch()
+    spec: PodSpecPatch = PodSpecPatch()
+
+
+class JobSpecPatch(Part, frozen=True):
+    template: PodTemplatePatch = PodTemplatePatch()
+
+
+class JobTemplatePatch(Part, frozen=True):
+    metadata: MetadataPatch = MetadataPatch()
+    spec: JobSpecPatch = JobSpecPatch()
+
+
+class ReplicatedJobPatch(Part, frozen=True):
+    name: str
+    template: JobTemplatePatch = JobTemplatePatch()
+
+
+class JobSetSpecPatch(Part, frozen=True):
+    replicatedJobs: list[ReplicatedJobPatch] = []
+
+
+class JobSetPatch(Part, frozen=True):
+    metadata: MetadataPatch = MetadataPatch()
+    spec: JobSetSpecPatch = JobSetSpecPatch()
+
+
+class RuntimeSpecPatch(Part, frozen=True):
+    template: JobSetPatch = JobSetPatch()
+
+
+class RuntimePatch(Part, frozen=True):
+    manager: str
+    time: Any = UNSET
+    trainingRuntimeSpec: RuntimeSpecPatch = RuntimeSpecPatch()
+
+
+def check_patches(patches: Sequence[RuntimePatch], jobs: Sequence[str], findings: Findings) -> None:
+    """`jobs` are the names of the runtime's own parts, each with one container named node."""
+    where = "spec.runtimePatches"
+    if len(patches) > PATCHES_MAX:
+        findings.invalid(where, f"{len(patches)} patches are more than {PATCHES_MAX}")
+    managers = [patch.manager for patch in patches]
+    for index, manager in enumerate(managers[:PATCHES_MAX]):
+        if not manager:
+            findings.required(f"{where}[{index}].manager", "say who brings the patch")
+        elif manager in managers[:index]:
+            findings.duplicate(f"{where}[{index}].manager", f"{manager!r} brings one already")
+        inside = f"{where}[{index}].trainingRuntimeSpec.template.spec.replicatedJobs"
+        for n, job in enumerate(patches[index].trainingRuntimeSpec.template.spec.replicatedJobs):
+            _check_job(f"{inside}[{n}]", job, jobs, findings)
+
+
+def _check_job(
+    where: str, job: ReplicatedJobPatch, jobs: Sequence[str], findings: Findings
+) -> None:
+    if job.name not in jobs:
+        told = f"the runtime has no job {job.name!r}; it has: {', '.join(jobs)}"
+        findings.invalid(f"{where}.name", told)
+    pod, inside = job.template.spec.template.spec, f"{where}.template.spec.template.spec"
+    for index, _ in enumerate(pod.initContainers):
+        told = "the runtime has no init containers"
+        findings.invalid(f"{inside}.initContainers[{index}].name", told)
+    for index, container in enumerate(pod.containers):
+        if container.name in OWN_ENV and container.env:
+            told = "set these in spec.trainer.env"
+            findings.forbidden(f"{inside}.containers[{index}].env", told)
+        if container.name != "node":
+            told = f"the runtime has no container {container.name!r}; it has: node"
+            findings.invalid(f"{inside}.containers[{index}].name", told)
+
+
+def patched(template: dict[str, Any], job: str, patches: Sequence[RuntimePatch]) -> dict[str, Any]:
+    """A pod template with every patch for this job in it, later ones over earlier ones."""
+    for patch in patches:
+        for each in patch.trainingRuntimeSpec.template.spec.replicatedJobs:
+            if each.name == job:
+                template = _merged(template, to_builtins(each.template.spec.template))
+    return template
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    result = dict(below)
+    for name, value in above.items():
+        old = below.get(name)
+        if isinstance(value, dict) and isinstance(old, dict):
+            result[name] = _merged(old, value)
+        elif name in ("containers", *BY_NAME) and isinstance(old, list):
+            result[name] = _by_name(old, value)
+        else:
+            result[name] = value
+    return result
+
+
+def _by_name(below: Sequence[dict[str, Any]], above: Sequence[dict[str, Any]]) -> list[Any]:
+    result = {each.get("name"): each for each in below}
+    for each in above:
+        name = each.get("name")
+        result[name] = _merged(result[name], each) if name in result else each
+    return list(result.values())

@@ -1,0 +1,180 @@
+"""What the nodes of a TrainJob are told, by the policy of its runtime."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from controlplane.kinds import hostfile
+from controlplane.kinds import quantities as q
+from controlplane.kinds.kind import Files, Gang, Service, Told
+from controlplane.kinds.pods import ContainerPort
+from controlplane.kinds.trainer_runtimes import LAUNCHER, NODE, PORT, RUNTIMES, Runtime
+from controlplane.model import JobSpec
+
+# Job sets count their pods in this annotation, and the policies read it from there.
+INDEX = "batch.kubernetes.io/job-completion-index"
+INDEX_FIELD = f"metadata.annotations['{INDEX}']"
+JOBSET = "jobset.sigs.k8s.io/jobset-name"
+REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+KEY_MODES = {"id_rsa": 0o640, "id_rsa.pub": 0o644, "authorized_keys": 0o644}
+
+
+def port(number: int) -> ContainerPort:
+    return ContainerPort(containerPort=number)
+
+
+def runtime_of(spec: JobSpec) -> Runtime:
+    return RUNTIMES[spec.options["runtimeRef"]["name"]]
+
+
+def nodes(spec: JobSpec) -> int:
+    """How many nodes train: the launcher of MPI may be one of them."""
+    works = runtime_of(spec).policy == "mpi" and runtime_of(spec).launcher_works
+    return len(spec.ranks_of(NODE)) + works
+
+
+def processes(spec: JobSpec) -> int | str:
+    """How many processes a node runs: as many as is said, one a GPU, or as many as it has CPUs."""
+    trainer = spec.options["trainer"]
+    asked: int | str | None = trainer.get("numProcPerNode")
+    if asked not in (None, "auto"):
+        assert asked is not None
+        return asked
+    resources = trainer.get("resourcesPerNode", {})
+    gpus = _amount(resources, "gpu")
+    if runtime_of(spec).policy == "torch":
+        return "auto" if gpus else max(1, _cpus(resources))
+    return max(1, gpus)
+
+
+def _amount(resources: Mapping[str, Any], part: str) -> int:
+    """How much of the resource with this in its name is requested, or else the limit."""
+    for sort in ("requests", "limits"):
+        for name, amount in sorted(resources.get(sort, {}).items()):
+            found = q.parse(amount)
+            if part in name.lower() and found is not None and found.whole:
+                return found.whole
+    return 0
+
+
+def _cpus(resources: Mapping[str, Any]) -> int:
+    only = {sort: {"cpu": of["cpu"]} for sort, of in resources.items() if "cpu" in of}
+    return _amount(only, "cpu")
+
+
+# ------------------------------------------------------------------ ranks
+
+
+def tell(gang: Gang) -> Callable[[int], Told]:
+    spec, policy = gang.spec, runtime_of(gang.spec).policy
+    env, env_from_pod = ENV[policy](gang)
+    trains = LAUNCHER if policy == "mpi" else NODE
+
+    def told(rank: int) -> Told:
+        role, index = spec.role_of(rank)
+        name = _pod_name(gang, role.name, index)
+        labels = {JOBSET: gang.name, REPLICATED_JOB: role.name, INDEX: str(index)}
+        step = {STEP: "trainer"} if role.name == trains else {}
+        return Told(
+            name=name,
+            labels={**labels, **step},
+            annotations={INDEX: str(index)},
+            env=env if role.name == trains else {},
+            env_from_pod=env_from_pod,
+            all_containers=False,
+            hostname=name,
+            subdomain=gang.name,
+            mounts=_mounts(gang, role.name) if policy == "mpi" else {},
+        )
+
+    return told
+
+
+def _pod_name(gang: Gang, job: str, index: int) -> str:
+    return f"{gang.name}-{job}-0-{index}"
+
+
+def _first_node(gang: Gang) -> str:
+    return f"{_pod_name(gang, NODE, 0)}.{gang.name}"
+
+
+def _mounts(gang: Gang, job: str) -> dict[str, str]:
+    keys = {runtime_of(gang.spec).ssh_path: f"{gang.name}-mpi-ssh-auth"}
+    hosts = {hostfile.CONFIG_PATH: f"{gang.name}-mpi-hostfile"}
+    return {**keys, **hosts} if job == LAUNCHER else keys
+
+
+Env = tuple[dict[str, str], dict[str, str]]
+
+
+def _torch(gang: Gang) -> Env:
+    return {
+        "PET_NNODES": str(nodes(gang.spec)),
+        "PET_NPROC_PER_NODE": str(processes(gang.spec)),
+        "PET_MASTER_ADDR": _first_node(gang),
+        "PET_MASTER_PORT": str(PORT),
+    }, {"PET_NODE_RANK": INDEX_FIELD}
+
+
+def _jax(gang: Gang) -> Env:
+    return {
+        "JAX_NUM_PROCESSES": str(nodes(gang.spec)),
+        "JAX_COORDINATOR_ADDRESS": f"{_first_node(gang)}:{PORT}",
+    }, {"JAX_PROCESS_ID": INDEX_FIELD}
+
+
+def _xgboost(gang: Gang) -> Env:
+    """One worker a GPU; where there are none, one a node. What is said of processes is torch's."""
+    gpus = _amount(gang.spec.options["trainer"].get("resourcesPerNode", {}), "gpu")
+    return {
+        "DMLC_TRACKER_URI": _first_node(gang),
+        "DMLC_TRACKER_PORT": str(PORT),
+        "DMLC_NUM_WORKER": str(nodes(gang.spec) * max(1, gpus)),
+    }, {"DMLC_TASK_ID": INDEX_FIELD}
+
+
+def _mpi(gang: Gang) -> Env:
+    path = f"{hostfile.CONFIG_PATH}/{hostfile.HOSTFILE}"
+    return hostfile.over_ssh("OpenMPI", path, int(processes(gang.spec))), {}
+
+
+ENV: dict[str, Callable[[Gang], Env]] = {
+    "torch": _torch,
+    "jax": _jax,
+    "xgboost": _xgboost,
+    "mpi": _mpi,
+}
+
+
+def services(gang: Gang) -> Sequence[Service]:
+    """One for all pods, which find each other before they are ready."""
+    return (Service(name=gang.name, selector={JOBSET: gang.name}, before_ready=True),)
+
+
+def files(gang: Gang, running: Collection[int]) -> Sequence[Files]:
+    spec, runtime = gang.spec, runtime_of(gang.spec)
+    if runtime.policy != "mpi":
+        return ()
+    takes_part = (NODE, LAUNCHER) if runtime.launcher_works else (NODE,)
+    hosts = [
+        f"{_pod_name(gang, role.name, index)}.{gang.name}"
+        for role in spec.roles
+        if role.name in takes_part
+        for index in range(role.replicas)
+    ]
+    listed = hostfile.hostfile("OpenMPI", hosts, int(processes(spec)))
+    return (
+        Files(
+            name=f"{gang.name}-mpi-hostfile",
+            contents={hostfile.HOSTFILE: listed},
+            modes={hostfile.HOSTFILE: hostfile.READABLE},
+            volume="mpi-hostfile",
+        ),
+        Files(
+            name=f"{gang.name}-mpi-ssh-auth",
+            ssh_keys=True,
+            modes=KEY_MODES,
+            mode=0o400,
+            volume="mpi-ssh-auth",
+        ),
+    )
