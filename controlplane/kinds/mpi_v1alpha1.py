@@ -15,12 +15,12 @@ from controlplane.job import Job, Phase
 from controlplane.kinds import kubeflow, mpi_exec
 from controlplane.kinds import mpi_jobs as mpi
 from controlplane.kinds import quantities as q
+from controlplane.kinds.conditions import timestamp
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Form, Gang, Submission, Told
 from controlplane.kinds.manifest import Metadata, RunPolicy, written_metadata
 from controlplane.kinds.mpi_v2beta1 import launcher_last
 from controlplane.kinds.pods import GPU_RESOURCES, PodTemplate, ReplicaSpec, Resources, role_of
-from controlplane.kinds.stamps import stamp
 from controlplane.model import RestartRule, Role
 
 V1ALPHA1 = mpi.Generation("kubeflow.org/v1alpha1", restart={})
@@ -209,6 +209,8 @@ def tell(gang: Gang) -> Callable[[int], Told]:
 
 def status(job: Job) -> dict[str, Any]:
     """What this version knew of a job: how its launcher does, and how many workers are ready."""
+    if job.spec.is_external:
+        return {}
     found: dict[str, Any] = {}
     ranks = job.attempt.ranks if job.attempt is not None else ()
     workers = job.spec.ranks_of(mpi.WORKER)
@@ -219,9 +221,9 @@ def status(job: Job) -> dict[str, Any]:
     elif ranks and ranks[0].state is RankState.RUNNING:
         found["launcherStatus"] = "Active"
     if job.running_at is not None:
-        found["startTime"] = stamp(job.running_at)
+        found["startTime"] = timestamp(job.running_at)
     if job.finished_at is not None:
-        found["completionTime"] = stamp(job.finished_at)
+        found["completionTime"] = timestamp(job.finished_at)
     return {**found, "workerReplicas": ready}
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from controlplane.kinds import hostfile, kubeflow
+from controlplane.kinds import conditions, hostfile, kubeflow
 from controlplane.kinds import mpi_jobs as mpi
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Files, Form, Gang, Service, Submission, Told
@@ -184,4 +184,13 @@ def _hosts(gang: Gang, pods: Sequence[str]) -> list[str]:
     return [gang.service_host(f"{pod}.{gang.name}") for pod in pods]
 
 
-FORM = Form(V2.version, MPIJob, read, write)
+# The launcher was a job of Kubernetes, whose own words for a failure were passed on.
+STATUS = conditions.Style(
+    needs_all=True,
+    always_running=True,
+    reasons={
+        "deadline_exceeded": "DeadlineExceeded",
+        "retries_exhausted": "BackoffLimitExceeded",
+    },
+)
+FORM = Form(V2.version, MPIJob, read, write, conditions.styled(STATUS))

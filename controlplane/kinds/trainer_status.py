@@ -9,14 +9,18 @@ from typing import Any
 
 from controlplane.attempt import Rank, RankState
 from controlplane.job import Job, Phase
-from controlplane.kinds.stamps import stamp
+from controlplane.kinds.conditions import timestamp
 from controlplane.model import Role
 
-DEADLINE = "deadline_exceeded"
+FAILURES = (Phase.FAILED, Phase.CANCELLED)
+# What the operator calls our reasons; all others are failures of its jobs.
+REASONS = {"deadline_exceeded": "DeadlineExceeded", "cancelled": "Cancelled"}
 
 
 def status(job: Job) -> dict[str, Any]:
     """What the operator would write; parts that do not apply are left out."""
+    if job.spec.is_external:
+        return {}
     conditions = _conditions(job)
     jobs = [_job_status(job, role) for role in job.spec.roles if role.replicas]
     found = {"conditions": conditions} if conditions else {}
@@ -24,23 +28,33 @@ def status(job: Job) -> dict[str, Any]:
 
 
 def _conditions(job: Job) -> list[dict[str, Any]]:
+    found = []
     if job.phase is Phase.SUSPENDED:
-        return [_condition("Suspended", "Suspended", "TrainJob is suspended", None)]
+        told = "TrainJob is suspended"
+        found.append(_condition("Suspended", True, "Suspended", told, job.suspended_at))
+    elif job.resumed_at is not None:
+        told = "TrainJob is resumed"
+        found.append(_condition("Suspended", False, "Resumed", told, job.resumed_at))
     if job.phase is Phase.SUCCEEDED:
-        told = "jobset completed successfully"
-        return [_condition("Complete", "AllJobsCompleted", told, job.finished_at)]
-    if job.phase is Phase.FAILED and job.reason == DEADLINE:
-        told = "TrainJob exceeded its active deadline"
-        return [_condition("Failed", "DeadlineExceeded", told, job.finished_at)]
-    if job.phase in (Phase.FAILED, Phase.CANCELLED):
-        told = job.message or "jobset failed due to one or more job failures"
-        return [_condition("Failed", "FailedJobs", told, job.finished_at)]
-    return []
+        told = "every part of the job has succeeded"
+        found.append(_condition("Complete", True, "AllJobsCompleted", told, job.finished_at))
+    elif job.phase in FAILURES:
+        reason = REASONS.get(job.reason, "FailedJobs")
+        found.append(_condition("Failed", True, reason, job.message, job.finished_at))
+    return found
 
 
-def _condition(type: str, reason: str, message: str, at: float | None) -> dict[str, Any]:
-    found = {"type": type, "status": "True", "reason": reason, "message": message}
-    return found if at is None else {**found, "lastTransitionTime": stamp(at)}
+def _condition(
+    type: str, is_true: bool, reason: str, message: str, at: float | None
+) -> dict[str, Any]:
+    assert at is not None, f"{type} without its time"
+    return {
+        "type": type,
+        "status": str(is_true),
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": timestamp(at),
+    }
 
 
 def _job_status(job: Job, role: Role) -> dict[str, Any]:

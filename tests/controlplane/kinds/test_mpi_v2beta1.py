@@ -4,14 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controlplane import events as e
 from controlplane.errors import Rejected
 from controlplane.kinds.mpi import KIND
 from controlplane.model import DoneWhen, RestartRule
 from tests.controlplane.kinds.reading import (
     attempt,
     contents,
+    form_of,
     gang_of,
+    life,
     manifest,
+    placed,
     problems,
     read,
     replica,
@@ -337,3 +341,23 @@ def test_a_thousand_workers_have_a_thousand_lines():
 def test_a_refusal_says_what_would_be_taken():
     with pytest.raises(Rejected, match="OpenMPI, Intel, MPICH"):
         read(KIND, job(mpiImplementation="LAM"))
+
+
+def test_a_job_runs_when_all_its_workers_do_and_its_end_is_told_in_kubernetes_words():
+    spec = read(KIND, job()).spec
+    status = form_of(KIND, "kubeflow.org/v2beta1").status
+
+    def shown(*events):
+        found = status(life(spec, placed(spec), *events))["conditions"]
+        return [f"{each['type']}={each['status']}/{each['reason']}" for each in found]
+
+    launcher, workers = e.RanksStarted("j1", 1, (0,)), e.RanksStarted("j1", 1, (1, 2))
+    assert shown(launcher) == ["Created=True/MPIJobCreated"]
+    up = (launcher, workers, e.GangStarted("j1", 1))
+    assert shown(*up)[1:] == ["Running=True/MPIJobRunning"]
+    late = e.JobFailed("j1", "deadline_exceeded", "too late")
+    assert shown(*up, late)[1:] == ["Running=False/MPIJobRunning", "Failed=True/DeadlineExceeded"]
+    assert shown(e.JobSucceeded("j1"))[1:] == [
+        "Succeeded=True/MPIJobSucceeded",
+        "Running=False/MPIJobRunning",
+    ]

@@ -359,11 +359,15 @@ def test_the_conditions_of_a_trainjob():
     assert conditions(life(spec)) == []
     assert conditions(life(spec, *running)) == []
     assert conditions(life(spec, e.JobSuspended("j1"))) == [("Suspended", "True", "Suspended")]
+    resumed = (e.JobSuspended("j1"), e.JobResumed("j1"))
+    assert conditions(life(spec, *resumed)) == [("Suspended", "False", "Resumed")]
     assert conditions(life(spec, *running, e.JobSucceeded("j1"))) == [
         ("Complete", "True", "AllJobsCompleted")
     ]
     late = e.JobFailed("j1", "deadline_exceeded", "it was active for its limit of 60 s")
     assert conditions(life(spec, *running, late)) == [("Failed", "True", "DeadlineExceeded")]
+    cancelled = life(spec, e.JobCancelled("j1"))
+    assert conditions(cancelled) == [("Failed", "True", "Cancelled")]
     failed = e.JobFailed("j1", "exit", "rank 1 exited with 1")
     assert conditions(life(spec, *running, failed)) == [("Failed", "True", "FailedJobs")]
 
