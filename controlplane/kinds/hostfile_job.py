@@ -12,12 +12,15 @@ from msgspec import UNSET, Struct, UnsetType, to_builtins
 from msgspec.structs import replace
 
 from controlplane.kinds import hostfile
+from controlplane.kinds.checking import SECONDS_MAX, check_choice, check_range, problems
 from controlplane.kinds.findings import Findings
-from controlplane.kinds.kind import Files, Form, Gang, Kind, Service, Submission, Told
+from controlplane.kinds.kind import About, Files, Form, Gang, Kind, Service, Submission, Told
+from controlplane.kinds.kubeflow import check_gang
 from controlplane.kinds.manifest import Metadata, RunPolicy, policy_of, written_metadata
-from controlplane.kinds.mpi_jobs import LAUNCHER, NO_GPUS, WORKER, check_name, check_slots
+from controlplane.kinds.mpi_jobs import LAUNCHER, NO_GPUS, WORKER, check_slots, needed
 from controlplane.kinds.mpi_v2beta1 import SSH_SERVER, dns_policy
 from controlplane.kinds.pods import PodTemplate, ReplicaSpec, role_of
+from controlplane.kinds.structure import shown
 from controlplane.model import DoneWhen, JobSpec, RestartPolicy, RestartRule, Role
 
 VERSION = "muster.dev/v1"
@@ -72,7 +75,6 @@ def read(job: HostfileJob, findings: Findings) -> Submission:
     roles = _roles(spec, findings)
     slots = _slots(roles, spec) if spec.slots is None else spec.slots
     _check(spec, slots, findings)
-    check_name(job.metadata.name, roles, findings)
     understood = policy_of(job.metadata, RunPolicy(), findings)
     fields = {**understood.fields}
     if spec.queue:
@@ -95,7 +97,16 @@ def read(job: HostfileJob, findings: Findings) -> Submission:
         },
         **fields,
     )
+    check_gang("spec.workers", job.metadata, read_as, findings)
+    check_policy(read_as, findings)
     return Submission(job.metadata.namespace, job.metadata.name, read_as, spec.suspend)
+
+
+def check_policy(spec: JobSpec, findings: Findings) -> None:
+    """The numbers of a restart policy, which only kinds of ours let people write."""
+    for field, told in problems("default", "job", spec):
+        if field.startswith("spec.restart."):
+            findings.invalid(field, told)
 
 
 def _roles(spec: HostfileJobSpec, findings: Findings) -> tuple[Role, ...]:
@@ -130,32 +141,25 @@ def _slots(roles: Sequence[Role], spec: HostfileJobSpec) -> int:
 
 def _check(spec: HostfileJobSpec, slots: int, findings: Findings) -> None:
     check_slots(slots, findings, "spec.slots")
-    if slots == 0:
-        findings.invalid("spec.slots", "a host without slots runs nothing")
-    if spec.hostfile.format not in FORMATS:
-        told = f"{spec.hostfile.format!r} is not one of {', '.join(FORMATS)}"
-        findings.unsupported("spec.hostfile.format", told)
+    check_choice("spec.hostfile.format", spec.hostfile.format, FORMATS, findings)
     for field, path in (("hostfile.path", spec.hostfile.path), ("ssh_path", spec.ssh_path)):
         folder, _, name = path.rpartition("/")
         if not path.startswith("/") or not folder or not name:
-            findings.invalid(f"spec.{field}", f"{path!r} is no path such as /etc/mpi/hostfile")
+            told = f"{shown(path)!r} is no path such as /etc/mpi/hostfile"
+            findings.invalid(f"spec.{field}", told)
     if not spec.launcher_works and (spec.workers is None or spec.workers.replicas < 1):
         told = "a launcher that does not work itself needs workers"
         findings.required("spec.workers", told)
     for name in ("active_deadline_s", "ttl_s"):
-        if (getattr(spec, name) or 0) < 0:
-            findings.invalid(f"spec.{name}", f"{getattr(spec, name)} is negative")
+        check_range(f"spec.{name}", getattr(spec, name), 0, SECONDS_MAX, findings)
 
 
 def write(job: Submission) -> dict[str, Any]:
     spec = job.spec
-    launcher, workers = spec.role(LAUNCHER), spec.role(WORKER)
-    assert launcher is not None, f"{job.name} has no launcher"
+    launcher, workers = needed(job, LAUNCHER), spec.role(WORKER)
     written: dict[str, Any] = {
         "launcher": _written_role(launcher),
-        **{
-            name: spec.options[name] for name in ("slots", "launcher_works", "hostfile", "ssh_path")
-        },
+        **spec.options,
         "queue": spec.queue,
         "restart": to_builtins(spec.restart),
         "suspend": job.suspended,
@@ -257,4 +261,10 @@ KIND = Kind(
     tell=tell,
     services=services,
     files=files,
+    about=About(
+        roles=(LAUNCHER, WORKER),
+        container="the first",
+        restart=RestartRule.ON_FAILURE.value,
+        decides="the launcher",
+    ),
 )

@@ -132,6 +132,9 @@ def _kept(gang: SchedulingPolicy) -> dict[str, Any]:
         for name in ("priorityClass", "minResources")
         if (value := to_builtins(getattr(gang, name)))
     }
+    # For a gang that may start with nobody, nothing is reserved either.
+    if gang.minAvailable == 0:
+        found["minAvailable"] = 0
     return {"runPolicy": {"schedulingPolicy": found}} if found else {}
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from controlplane.kinds import mpi_exec, mpi_v1, mpi_v1alpha1, mpi_v2beta1
 from controlplane.kinds.kind import Files, Gang, Kind, Service, Told
+from controlplane.kinds.mpi_jobs import ABOUT
 
 
 class Way(NamedTuple):
@@ -44,4 +45,5 @@ KIND = Kind(
     tell=tell,
     services=services,
     files=files,
+    about=ABOUT,
 )

@@ -5,13 +5,16 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from controlplane.errors import Rejected
 from controlplane.kinds import kubeflow
+from controlplane.kinds.checking import MANAGERS, check_range
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.hostfile import CONFIG_PATH, HOSTFILE, READABLE, RUNNABLE
-from controlplane.kinds.kind import Files, Gang, Submission
+from controlplane.kinds.kind import About, Files, Gang, Submission
 from controlplane.kinds.manifest import Metadata, RunPolicy
 from controlplane.kinds.pods import ReplicaSpec, role_of
-from controlplane.model import DoneWhen, RestartRule, Role, is_label
+from controlplane.kinds.structure import shown
+from controlplane.model import DoneWhen, RestartRule, Role
 
 LAUNCHER, WORKER = "Launcher", "Worker"
 MPI = kubeflow.Framework(
@@ -29,6 +32,13 @@ MPI = kubeflow.Framework(
     operator="mpijob-controller",
     replicas={WORKER: 0},
 )
+ABOUT = About(
+    roles=MPI.roles,
+    container="the first",
+    restart="OnFailure, workers Never (v2beta1); Never (v1)",
+    decides="the Launcher",
+)
+SLOTS_MAX = 100_000
 HOSTFILE_PATH = f"{CONFIG_PATH}/{HOSTFILE}"
 # A launcher without GPUs must not see any, whatever the container runtime makes of its silence.
 NO_GPUS = {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
@@ -42,6 +52,7 @@ class Generation(NamedTuple):
     restarts_allowed: tuple[RestartRule, ...] = tuple(RestartRule)
     # A worker role that is there has at least so many replicas.
     workers_min: int = 0
+    managers: tuple[str, ...] = MANAGERS
 
 
 def read_roles(
@@ -56,9 +67,9 @@ def read_roles(
         name = key.capitalize()
         if name not in MPI.roles:
             told = f"no such role; the roles are: {', '.join(MPI.roles)}"
-            findings.unsupported(f"{MPI.path}[{key}]", told)
+            findings.unsupported(f"{MPI.path}[{shown(key)}]", told)
         elif name in found:
-            findings.duplicate(f"{MPI.path}[{key}]", f"{name} is given twice")
+            findings.duplicate(f"{MPI.path}[{shown(key)}]", f"{name} is given twice")
         else:
             found[name] = replica
     if LAUNCHER not in found:
@@ -74,10 +85,6 @@ def _read_role(generation: Generation, name: str, replica: ReplicaSpec, findings
         allowed = ", ".join(generation.restarts_allowed)
         told = f"{replica.restartPolicy} is not one of {allowed}"
         findings.unsupported(f"{where}.restartPolicy", told)
-    for index, container in enumerate(replica.template.spec.containers):
-        if not container.name:
-            told = "a container needs a name"
-            findings.required(f"{where}.template.spec.containers[{index}].name", told)
     role = role_of(
         where,
         name,
@@ -96,54 +103,59 @@ def _read_role(generation: Generation, name: str, replica: ReplicaSpec, findings
     return role
 
 
-def check_name(name: str, roles: Collection[Role], findings: Findings) -> None:
-    """The longest name of a pod must still be a name of a host; a job's name alone says little."""
-    workers = next((role.replicas for role in roles if role.name == WORKER), 0)
-    longest = f"{name}-worker-{max(workers, 1) - 1}"
-    known = any(problem.field == "metadata.name" for problem in findings.problems)
-    if not is_label(longest) and not known:
-        told = f"its last worker would be called {longest!r}, which is no name of a host"
-        advice = "lower-case letters, digits and '-', at most 63, the first a letter"
-        findings.invalid("metadata.name", f"{told}: {advice}")
-
-
 def check_slots(slots: int, findings: Findings, field: str = "spec.slotsPerWorker") -> None:
-    if not 0 <= slots <= 100_000:
-        findings.invalid(field, f"{slots} is not between 0 and 100000")
+    check_range(field, slots, 1, SLOTS_MAX, findings)
 
 
-def one_clean_policy(policy: RunPolicy, beside: str | None, findings: Findings) -> RunPolicy:
+class Clean(NamedTuple):
+    """A run policy, and which of its fields stood in `spec` itself."""
+
+    policy: RunPolicy
+    flat: frozenset[str] = frozenset()
+
+
+def one_clean_policy(policy: RunPolicy, beside: str | None, findings: Findings) -> Clean:
     """The run policy with the other place where a clean-up policy may stand; its own one wins."""
     if beside is None:
-        return policy
-    if policy.cleanPodPolicy not in (None, beside):
-        told = f"spec.cleanPodPolicy {beside} gives way to spec.runPolicy's {policy.cleanPodPolicy}"
-        findings.warn(told)
-        return policy
-    return replace(policy, cleanPodPolicy=beside)
+        return Clean(policy)
+    if policy.cleanPodPolicy is None:
+        return Clean(replace(policy, cleanPodPolicy=beside), frozenset({"cleanPodPolicy"}))
+    if policy.cleanPodPolicy != beside:
+        told = f"{shown(beside)} gives way to {shown(policy.cleanPodPolicy)} of spec.runPolicy"
+        findings.warn(f"spec.cleanPodPolicy: {told}")
+    return Clean(policy)
 
 
 def submission(
     generation: Generation,
     metadata: Metadata,
-    policy: RunPolicy,
+    clean: Clean,
     roles: tuple[Role, ...],
     options: Mapping[str, Any],
     findings: Findings,
 ) -> Submission:
     """An MPIJob as the control plane knows it: its launcher decides."""
-    understood = kubeflow.submission(
+    return kubeflow.submission(
         MPI,
         generation.version,
         metadata,
-        policy,
+        clean.policy,
         roles,
         DoneWhen(LAUNCHER),
         findings,
         options,
+        flat=clean.flat,
+        managers=generation.managers,
     )
-    check_name(metadata.name, roles, findings)
-    return understood
+
+
+def needed(job: Submission, name: str) -> Role:
+    """A role without which there is nothing to write."""
+    role = job.spec.role(name)
+    if role is None:
+        told = f"a {job.spec.kind} needs a role {name}"
+        raise Rejected("cannot_convert", told, field="spec.roles")
+    return role
 
 
 # ------------------------------------------------------------------ what ranks are told

@@ -1,7 +1,7 @@
 """MPIJob v1, as the training operator takes it, and v1alpha2, whose policies lay flat in the spec."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct
@@ -9,10 +9,12 @@ from msgspec.structs import replace
 
 from controlplane.kinds import kubeflow, mpi_exec
 from controlplane.kinds import mpi_jobs as mpi
+from controlplane.kinds.checking import check_choice
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Form, Gang, Submission, Told
 from controlplane.kinds.manifest import Metadata, RunPolicy
 from controlplane.kinds.pods import ReplicaSpec
+from controlplane.kinds.structure import shown
 from controlplane.model import RestartRule
 
 _NEVER = {mpi.LAUNCHER: RestartRule.NEVER, mpi.WORKER: RestartRule.NEVER}
@@ -60,18 +62,15 @@ def read(job: MPIJob, findings: Findings) -> Submission:
 
 def read_v1alpha2(job: MPIJobV1Alpha2, findings: Findings) -> Submission:
     spec, policy = job.spec, job.spec.runPolicy
-    if spec.mpiDistribution not in mpi_exec.DISTRIBUTIONS:
-        known = ", ".join(mpi_exec.DISTRIBUTIONS)
-        findings.unsupported(
-            "spec.mpiDistribution", f"{spec.mpiDistribution!r} is not one of {known}"
-        )
+    check_choice("spec.mpiDistribution", spec.mpiDistribution, mpi_exec.DISTRIBUTIONS, findings)
     # The run policy came last and takes precedence.
-    flat = {name: getattr(spec, name) for name in ("backoffLimit", "activeDeadlineSeconds")}
-    policy = replace(
-        policy, **{name: value for name, value in flat.items() if getattr(policy, name) is None}
-    )
+    flat = {
+        name: value
+        for name in ("backoffLimit", "activeDeadlineSeconds")
+        if getattr(policy, name) is None and (value := getattr(spec, name)) is not None
+    }
     more = {"mpiDistribution": spec.mpiDistribution}
-    return _read(V1ALPHA2, job.metadata, spec, policy, more, findings)
+    return _read(V1ALPHA2, job.metadata, spec, replace(policy, **flat), more, findings, flat)
 
 
 def _read(
@@ -81,14 +80,16 @@ def _read(
     policy: RunPolicy,
     more: dict[str, Any],
     findings: Findings,
+    flat: Collection[str] = (),
 ) -> Submission:
     slots = 1 if spec.slotsPerWorker is None else spec.slotsPerWorker
     mpi.check_slots(slots, findings)
     roles = mpi.read_roles(generation, spec.mpiReplicaSpecs, findings)
     _check_main_container(spec, findings)
     options = {"slotsPerWorker": slots, "mainContainer": spec.mainContainer, **more}
-    policy = mpi.one_clean_policy(policy, spec.cleanPodPolicy, findings)
-    return mpi.submission(generation, metadata, policy, roles, options, findings)
+    clean = mpi.one_clean_policy(policy, spec.cleanPodPolicy, findings)
+    clean = mpi.Clean(clean.policy, clean.flat | set(flat))
+    return mpi.submission(generation, metadata, clean, roles, options, findings)
 
 
 def _check_main_container(spec: MPIJobSpec, findings: Findings) -> None:
@@ -102,7 +103,7 @@ def _check_main_container(spec: MPIJobSpec, findings: Findings) -> None:
     ]
     # It becomes a word of a shell script.
     if name and (name not in known or not _CONTAINER.fullmatch(name)):
-        told = f"the workers have no container {name!r}; theirs are: {', '.join(known)}"
+        told = f"the workers have no container {shown(name)!r}; theirs are: {shown(known)}"
         findings.invalid("spec.mainContainer", told)
 
 

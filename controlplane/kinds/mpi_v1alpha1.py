@@ -12,15 +12,24 @@ from msgspec.structs import replace
 
 from controlplane.attempt import RankState
 from controlplane.job import Job, Phase
-from controlplane.kinds import kubeflow, mpi_exec
+from controlplane.kinds import mpi_exec
 from controlplane.kinds import mpi_jobs as mpi
 from controlplane.kinds import quantities as q
+from controlplane.kinds.checking import check_choice
 from controlplane.kinds.conditions import timestamp
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Form, Gang, Submission, Told
-from controlplane.kinds.manifest import Metadata, RunPolicy, written_metadata
+from controlplane.kinds.manifest import Metadata, RunPolicy, written_metadata, written_policy
 from controlplane.kinds.mpi_v2beta1 import launcher_last
-from controlplane.kinds.pods import GPU_RESOURCES, PodTemplate, ReplicaSpec, Resources, role_of
+from controlplane.kinds.pods import (
+    GPU_RESOURCES,
+    PodTemplate,
+    ReplicaSpec,
+    Resources,
+    container_of,
+    role_of,
+)
+from controlplane.kinds.structure import shown
 from controlplane.model import RestartRule, Role
 
 V1ALPHA1 = mpi.Generation("kubeflow.org/v1alpha1", restart={})
@@ -76,9 +85,8 @@ class Share(NamedTuple):
 
 def read(job: MPIJob, findings: Findings) -> Submission:
     spec = job.spec
-    if spec.processingResourceType not in RESOURCE_TYPES:
-        told = f"{spec.processingResourceType!r} is not one of {', '.join(RESOURCE_TYPES)}"
-        findings.unsupported("spec.processingResourceType", told)
+    units = spec.processingResourceType
+    check_choice("spec.processingResourceType", units, RESOURCE_TYPES, findings)
     share = shared_out(spec, findings)
     slots = max(share.units, 1) if spec.slotsPerWorker is None else spec.slotsPerWorker
     mpi.check_slots(slots, findings)
@@ -87,14 +95,10 @@ def read(job: MPIJob, findings: Findings) -> Submission:
         "launcherOnMaster": spec.launcherOnMaster,
         "processingResourceType": spec.processingResourceType,
     }
-    limits = {name: getattr(spec, name) for name in FLAT}
-    for name, limit in limits.items():
-        if limit is not None and limit < 0:
-            findings.invalid(f"spec.{name}", f"{limit} is negative")
-            limits[name] = None
-    policy = RunPolicy(**limits)
+    policy = RunPolicy(**{name: getattr(spec, name) for name in FLAT})
+    clean = mpi.Clean(policy, frozenset(FLAT))
     roles = (_launcher(spec), _worker(spec, share, findings))
-    return mpi.submission(V1ALPHA1, job.metadata, policy, launcher_last(roles), options, findings)
+    return mpi.submission(V1ALPHA1, job.metadata, clean, launcher_last(roles), options, findings)
 
 
 def shared_out(spec: MPIJobSpec, findings: Findings) -> Share:
@@ -109,7 +113,7 @@ def shared_out(spec: MPIJobSpec, findings: Findings) -> Share:
     total_field = given[0]
     total: int = getattr(spec, total_field)
     if total < 1:
-        findings.invalid(f"spec.{total_field}", f"{total} is not at least 1")
+        findings.invalid(f"spec.{total_field}", f"{shown(total)} is not at least 1")
         return Share(0, 0)
     if total_field == "replicas":
         return Share(total, _units_asked(spec))
@@ -117,12 +121,12 @@ def shared_out(spec: MPIJobSpec, findings: Findings) -> Share:
     asked = getattr(spec, node_field)
     per_node: int = PER_NODE if asked is None else asked
     if per_node < 1:
-        findings.invalid(f"spec.{node_field}", f"{per_node} is not at least 1")
+        findings.invalid(f"spec.{node_field}", f"{shown(per_node)} is not at least 1")
         return Share(0, 0)
     if total < per_node:
         return Share(1, total)
     if total % per_node:
-        told = f"{total} is more than a node has, and no multiple of its {per_node} ({node_field})"
+        told = f"{shown(total)} is no multiple of what a node has: {shown(per_node)} ({node_field})"
         findings.invalid(f"spec.{total_field}", told)
     return Share(total // per_node, per_node)
 
@@ -175,10 +179,8 @@ def _worker(spec: MPIJobSpec, share: Share, findings: Findings) -> Role:
 def write(job: Submission) -> dict[str, Any]:
     """By replicas: what a total over nodes came to stands in the template."""
     spec = job.spec
-    launcher, worker = spec.role(mpi.LAUNCHER), spec.role(mpi.WORKER)
-    assert launcher is not None, f"{job.name} has no launcher"
-    assert worker is not None, f"{job.name} has no workers"
-    policy = kubeflow.written_policy(job)
+    launcher, worker = mpi.needed(job, mpi.LAUNCHER), mpi.needed(job, mpi.WORKER)
+    policy = written_policy(job)
     flat = {name: policy[name] for name in FLAT if name in policy}
     return {
         "apiVersion": V1ALPHA1.version,
@@ -195,12 +197,11 @@ def write(job: Submission) -> dict[str, Any]:
 
 def _written_template(launcher: Role, worker: Role) -> dict[str, Any]:
     """The worker's, which has the resources, with the launcher's command."""
-    template = worker.template
-    commands = launcher.template["spec"]["containers"][0]
-    first, *others = template["spec"]["containers"]
-    first = {name: value for name, value in first.items() if name not in ("command", "args")}
+    commands, pod = container_of(launcher), worker.template.get("spec", {})
+    first = {k: v for k, v in container_of(worker).items() if k not in ("command", "args")}
     first |= {name: commands[name] for name in ("command", "args") if name in commands}
-    return {**template, "spec": {**template["spec"], "containers": [first, *others]}}
+    others = pod.get("containers", [])[1:]
+    return {**worker.template, "spec": {**pod, "containers": [first, *others]}}
 
 
 def tell(gang: Gang) -> Callable[[int], Told]:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from controlplane.kinds import conditions, hostfile, kubeflow
 from controlplane.kinds import mpi_jobs as mpi
+from controlplane.kinds.checking import MPI_OPERATOR, MULTIKUEUE, MUSTER, check_choice
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Files, Form, Gang, Service, Submission, Told
 from controlplane.kinds.manifest import Metadata, RunPolicy
@@ -19,6 +20,7 @@ V2 = mpi.Generation(
     restart={mpi.LAUNCHER: RestartRule.ON_FAILURE, mpi.WORKER: RestartRule.NEVER},
     restarts_allowed=(RestartRule.NEVER, RestartRule.ON_FAILURE),
     workers_min=1,
+    managers=(MUSTER, MPI_OPERATOR, MULTIKUEUE),
 )
 SSH_PATH = "/root/.ssh"
 LAUNCHER_POLICIES = ("AtStartup", "WaitForWorkersReady")
@@ -59,8 +61,8 @@ def read(job: MPIJob, findings: Findings) -> Submission:
     roles = mpi.read_roles(V2, spec.mpiReplicaSpecs, findings)
     if options["launcherCreationPolicy"] == "WaitForWorkersReady":
         roles = launcher_last(roles)
-    policy = mpi.one_clean_policy(spec.runPolicy, spec.cleanPodPolicy, findings)
-    return mpi.submission(V2, job.metadata, policy, roles, options, findings)
+    clean = mpi.one_clean_policy(spec.runPolicy, spec.cleanPodPolicy, findings)
+    return mpi.submission(V2, job.metadata, clean, roles, options, findings)
 
 
 def _check(options: dict[str, Any], findings: Findings) -> None:
@@ -69,9 +71,7 @@ def _check(options: dict[str, Any], findings: Findings) -> None:
         ("launcherCreationPolicy", LAUNCHER_POLICIES),
         ("mpiImplementation", hostfile.IMPLEMENTATIONS),
     ):
-        if options[field] not in known:
-            told = f"{options[field]!r} is not one of {', '.join(known)}"
-            findings.unsupported(f"spec.{field}", told)
+        check_choice(f"spec.{field}", options[field], known, findings)
     if not options["sshAuthMountPath"].startswith("/"):
         findings.invalid("spec.sshAuthMountPath", "a path begins with /")
 

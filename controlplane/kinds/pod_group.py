@@ -10,10 +10,12 @@ from typing import Any
 
 from controlplane.kinds import quantities as q
 from controlplane.kinds.kind import Gang
+from controlplane.kinds.manifest import DEFAULT_TIMEOUT_S
 from controlplane.model import JobSpec, Role, Value
 
 VOLCANO_QUEUE = "scheduling.volcano.sh/queue-name"
 LAUNCHER = "Launcher"
+DEFAULT_QUEUE = "default"
 # How long the scheduler plugins wait for the last pod, where a kind has an opinion.
 TIMEOUTS_S = {
     ("MPIJob", "kubeflow.org/v2beta1"): 0,
@@ -47,28 +49,32 @@ def pod_group(
     spec, policy = gang.spec, _scheduling_policy(gang.spec)
     least = policy.get("minAvailable")
     members: int = least if least is not None else spec.min_available or spec.size
-    timeout = policy.get("scheduleTimeoutSeconds")
     return PodGroup(
         name=gang.name,
         min_member=members,
         min_resources=_min_resources(spec, members, priorities or {}),
-        queue=queue_now or _queue(spec, policy),
+        queue=queue_now or _queue(spec),
         priority_class=_priority_class(spec, policy),
-        schedule_timeout_s=TIMEOUTS_S.get((spec.kind, spec.version))
-        if timeout is None
-        else timeout,
+        schedule_timeout_s=_timeout_s(spec),
         annotations=spec.annotations,
     )
 
 
+def _timeout_s(spec: JobSpec) -> int | None:
+    if spec.start_timeout_s != DEFAULT_TIMEOUT_S:
+        return int(spec.start_timeout_s)
+    return TIMEOUTS_S.get((spec.kind, spec.version))
+
+
 def _scheduling_policy(spec: JobSpec) -> Mapping[str, Any]:
-    """What the person wrote, which says more than what we made of it."""
+    """What of it has no field of ours."""
     return (spec.options.get("runPolicy") or {}).get("schedulingPolicy") or {}
 
 
-def _queue(spec: JobSpec, policy: Mapping[str, Any]) -> str:
-    if _over_ssh(spec):
-        return policy.get("queue") or spec.annotations.get(VOLCANO_QUEUE, "")
+def _queue(spec: JobSpec) -> str:
+    """Ours, which is named after Volcano's; the MPI operator also looks for an annotation."""
+    if _over_ssh(spec) and spec.queue == DEFAULT_QUEUE:
+        return spec.annotations.get(VOLCANO_QUEUE, "")
     return spec.queue
 
 

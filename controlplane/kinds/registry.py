@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from controlplane.errors import Problem, Rejected
 from controlplane.kinds import (
+    hostfile_job,
     jax,
     mpi,
     mxnet,
@@ -19,6 +20,7 @@ from controlplane.kinds import (
     pytorch,
     structure,
     tensorflow,
+    trainer,
     xgboost,
 )
 from controlplane.kinds.findings import Findings
@@ -35,6 +37,8 @@ BUILT_IN = (
     xgboost.KIND,
     paddle.KIND,
     jax.KIND,
+    trainer.KIND,
+    hostfile_job.KIND,
 )
 _kinds: dict[str, Kind] = {}
 _forms: dict[tuple[str, str], Form] = {}
@@ -95,7 +99,7 @@ def read_manifest(document: object) -> Submission:
     findings.problems.clear()
     submission = form.read(manifest, findings)
     findings.problems[:] = misfits + structure.beside(misfits, findings.problems)
-    if not findings.problems and form.version == native.VERSION:
+    if not findings.problems and form is native.KIND.forms[0]:
         submission = _as_its_kind(submission, findings)
     findings.refuse_if_any()
     return (

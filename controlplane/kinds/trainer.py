@@ -6,11 +6,14 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, to_builtins
 from msgspec.structs import replace
 
-from controlplane.errors import Problem
+from controlplane.errors import Problem, Rejected
 from controlplane.kinds import trainer_told as told
+from controlplane.kinds.checking import RANKS_MAX, SECONDS_MAX, check_choice, check_range
 from controlplane.kinds.findings import Findings
-from controlplane.kinds.kind import Form, Kind, Submission
+from controlplane.kinds.kind import About, Form, Kind, Submission
+from controlplane.kinds.kubeflow import check_gang
 from controlplane.kinds.manifest import Metadata, RunPolicy, policy_of, written_metadata
+from controlplane.kinds.mpi_jobs import SLOTS_MAX
 from controlplane.kinds.pods import (
     Container,
     EnvVar,
@@ -20,10 +23,11 @@ from controlplane.kinds.pods import (
     Resources,
     role_of,
 )
+from controlplane.kinds.structure import shown
 from controlplane.kinds.trainer_patches import RuntimePatch, check_patches, patched
 from controlplane.kinds.trainer_runtimes import LAUNCHER, NODE, PORT, RESERVED, RUNTIMES, Runtime
 from controlplane.kinds.trainer_status import status
-from controlplane.model import DoneWhen, JobSpec, RestartRule, Role, is_label
+from controlplane.model import DoneWhen, JobSpec, RestartRule, Role
 
 VERSION = "trainer.kubeflow.org/v1alpha1"
 GROUP = "trainer.kubeflow.org"
@@ -90,8 +94,9 @@ def read(job: TrainJob, findings: Findings) -> Submission:
         return Submission(job.metadata.namespace, job.metadata.name, _NO_JOB)
     _check(job, runtime, findings)
     check_patches(spec.runtimePatches, _job_names(runtime), findings)
-    policy = RunPolicy(activeDeadlineSeconds=spec.activeDeadlineSeconds)
-    understood = policy_of(job.metadata, policy, Findings())
+    # Of the policy nothing but its annotations is left to check.
+    understood = policy_of(job.metadata, RunPolicy(), findings)
+    understood.fields["active_deadline_s"] = spec.activeDeadlineSeconds
     # A job that the operator itself would run is ours to run.
     understood.fields["managed_by"] = "" if spec.managedBy == OURS else spec.managedBy
     roles = tuple(
@@ -108,6 +113,7 @@ def read(job: TrainJob, findings: Findings) -> Submission:
         options={**understood.options, **_options(spec)},
         **understood.fields,
     )
+    check_gang("spec.trainer.numNodes", job.metadata, read_as, findings)
     return Submission(job.metadata.namespace, job.metadata.name, read_as, spec.suspend)
 
 
@@ -141,33 +147,25 @@ def _runtime(reference: RuntimeRef, findings: Findings) -> Runtime | None:
     where = "spec.runtimeRef"
     if reference.apiGroup != GROUP or reference.kind not in RUNTIME_KINDS:
         known = " or ".join(f"{kind}.{GROUP}" for kind in RUNTIME_KINDS)
-        told = f"{reference.kind}.{reference.apiGroup} is no runtime; say {known}"
+        told = f"{shown(reference.kind)}.{shown(reference.apiGroup)} is no runtime; say {known}"
         findings.unsupported(f"{where}.kind", told)
     runtime = RUNTIMES.get(reference.name)
     if runtime is None:
         known = ", ".join(RUNTIMES)
-        told = f"{reference.name!r} is not a runtime that Muster can run; these are: {known}"
+        told = f"{shown(reference.name)!r} is no runtime that Muster can run; these are: {known}"
         findings.unsupported(f"{where}.name", told)
     return runtime
 
 
 def _check(job: TrainJob, runtime: Runtime, findings: Findings) -> None:
     spec, trainer = job.spec, job.spec.trainer
-    if not is_label(job.metadata.name):
-        told = f"{job.metadata.name!r} is no name of a host: lower-case letters, digits and '-'"
-        findings.invalid("metadata.name", told)
-    if spec.managedBy not in MANAGERS:
-        told = f"{spec.managedBy!r} is not one of {', '.join(MANAGERS)}"
-        findings.unsupported("spec.managedBy", told)
-    if spec.activeDeadlineSeconds is not None and spec.activeDeadlineSeconds < 1:
-        findings.invalid(
-            "spec.activeDeadlineSeconds", f"{spec.activeDeadlineSeconds} is not at least 1"
-        )
-    if trainer.numNodes < 1:
-        findings.invalid("spec.trainer.numNodes", f"{trainer.numNodes} is not at least 1")
+    check_choice("spec.managedBy", spec.managedBy, MANAGERS, findings)
+    deadline = spec.activeDeadlineSeconds
+    check_range("spec.activeDeadlineSeconds", deadline, 1, SECONDS_MAX, findings)
+    check_range("spec.trainer.numNodes", trainer.numNodes, 1, RANKS_MAX, findings)
     processes = trainer.numProcPerNode
-    if isinstance(processes, int) and processes < 1:
-        findings.invalid("spec.trainer.numProcPerNode", f"{processes} is not at least 1")
+    if isinstance(processes, int):
+        check_range("spec.trainer.numProcPerNode", processes, 1, SLOTS_MAX, findings)
     elif isinstance(processes, str) and runtime.policy != "torch":
         told = f"{processes!r} means something to torchrun only; say a number"
         findings.invalid("spec.trainer.numProcPerNode", told)
@@ -194,7 +192,7 @@ def _check_sources(initializer: Initializer | None, findings: Findings) -> None:
     for name in ("dataset", "model"):
         source = getattr(initializer, name)
         if source is not None and source.storageUri and not _URI.fullmatch(source.storageUri):
-            told = f"{source.storageUri!r} is no address such as s3://bucket/path"
+            told = f"{shown(source.storageUri)!r} is no address such as s3://bucket/path"
             findings.invalid(f"spec.initializer.{name}.storageUri", told)
     findings.warn("spec.initializer is kept, but this runtime has no step that would fetch it")
 
@@ -260,16 +258,18 @@ _PORT = told.port(PORT)
 
 def write(job: Submission) -> dict[str, Any]:
     spec = job.spec
-    options = {name: value for name, value in spec.options.items() if name != "runPolicy"}
-    nodes = told.nodes(spec)
+    trainer = spec.options.get("trainer")
+    if not isinstance(trainer, dict) or not told.is_known(spec):
+        shape = "a TrainJob has a trainer and a runtimeRef that names a runtime of Muster"
+        raise Rejected("cannot_convert", shape, field="spec.options")
     written: dict[str, Any] = {
-        **options,
-        "trainer": {**options["trainer"], "numNodes": nodes},
+        **spec.options,
+        "trainer": {**trainer, "numNodes": told.nodes(spec)},
         "suspend": job.suspended,
         "managedBy": spec.managed_by or OURS,
     }
     if spec.active_deadline_s is not None:
-        written["activeDeadlineSeconds"] = spec.active_deadline_s
+        written["activeDeadlineSeconds"] = int(spec.active_deadline_s)
     return {
         "apiVersion": VERSION,
         "kind": "TrainJob",
@@ -284,4 +284,11 @@ KIND = Kind(
     tell=told.tell,
     services=told.services,
     files=told.files,
+    about=About(
+        roles=(NODE, LAUNCHER),
+        container=NODE,
+        port=str(PORT),
+        restart=RestartRule.ON_FAILURE.value,
+        decides="all nodes; with MPI the launcher",
+    ),
 )

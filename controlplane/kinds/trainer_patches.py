@@ -7,6 +7,7 @@ from msgspec import UNSET, Struct, to_builtins
 
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.pods import EnvVar
+from controlplane.kinds.structure import shown
 
 PATCHES_MAX = 16
 # Their variables come from the job itself, so that there is one place to look.
@@ -93,7 +94,9 @@ def check_patches(patches: Sequence[RuntimePatch], jobs: Sequence[str], findings
         if not manager:
             findings.required(f"{where}[{index}].manager", "say who brings the patch")
         elif manager in managers[:index]:
-            findings.duplicate(f"{where}[{index}].manager", f"{manager!r} brings one already")
+            findings.duplicate(
+                f"{where}[{index}].manager", f"{shown(manager)!r} brings one already"
+            )
         inside = f"{where}[{index}].trainingRuntimeSpec.template.spec.replicatedJobs"
         for n, job in enumerate(patches[index].trainingRuntimeSpec.template.spec.replicatedJobs):
             _check_job(f"{inside}[{n}]", job, jobs, findings)
@@ -103,7 +106,7 @@ def _check_job(
     where: str, job: ReplicatedJobPatch, jobs: Sequence[str], findings: Findings
 ) -> None:
     if job.name not in jobs:
-        told = f"the runtime has no job {job.name!r}; it has: {', '.join(jobs)}"
+        told = f"the runtime has no job {shown(job.name)!r}; it has: {', '.join(jobs)}"
         findings.invalid(f"{where}.name", told)
     pod, inside = job.template.spec.template.spec, f"{where}.template.spec.template.spec"
     for index, _ in enumerate(pod.initContainers):
@@ -114,7 +117,7 @@ def _check_job(
             told = "set these in spec.trainer.env"
             findings.forbidden(f"{inside}.containers[{index}].env", told)
         if container.name != "node":
-            told = f"the runtime has no container {container.name!r}; it has: node"
+            told = f"the runtime has no container {shown(container.name)!r}; it has: node"
             findings.invalid(f"{inside}.containers[{index}].name", told)
 
 

@@ -27,6 +27,13 @@ def runtime_of(spec: JobSpec) -> Runtime:
     return RUNTIMES[spec.options["runtimeRef"]["name"]]
 
 
+def is_known(spec: JobSpec) -> bool:
+    """Whether the job names a runtime at all; one that was written as another kind may not."""
+    reference = spec.options.get("runtimeRef")
+    name = reference.get("name") if isinstance(reference, dict) else None
+    return isinstance(name, str) and name in RUNTIMES
+
+
 def nodes(spec: JobSpec) -> int:
     """How many nodes train: the launcher of MPI may be one of them."""
     works = runtime_of(spec).policy == "mpi" and runtime_of(spec).launcher_works

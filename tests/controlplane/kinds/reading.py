@@ -4,7 +4,7 @@ from controlplane import events as e
 from controlplane.job import begin, evolve
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Gang
-from controlplane.kinds.manifest import parse
+from controlplane.kinds.structure import fitted
 from controlplane.model import Slot
 
 
@@ -23,7 +23,9 @@ def problems(kind, document):
 def attempt(kind, document):
     form = form_of(kind, document["apiVersion"])
     findings = Findings()
-    return form.read(parse(document, form.manifest), findings), findings
+    manifest = fitted(document, form.manifest, findings)
+    assert manifest is not None, findings.problems
+    return form.read(manifest, findings), findings
 
 
 def form_of(kind, version):

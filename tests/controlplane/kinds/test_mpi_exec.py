@@ -198,7 +198,7 @@ def test_nobody_is_found_by_name_so_there_is_no_service():
 
 @given(
     workers=st.integers(0, 20),
-    slots=st.none() | st.integers(0, 8),
+    slots=st.none() | st.integers(1, 8),
     main=st.sampled_from(["", "mpi"]),
     clean=st.none() | st.sampled_from(["None", "Running", "All"]),
     restart=st.none() | st.sampled_from(["Never", "OnFailure", "Always", "ExitCode"]),

@@ -141,7 +141,7 @@ def test_the_run_policys_clean_up_wins_and_the_other_is_warned_about():
     both, findings = attempt(KIND, job(cleanPodPolicy="All", policy={"cleanPodPolicy": "Running"}))
 
     assert both.spec.clean == "Running"
-    assert "spec.cleanPodPolicy All gives way" in findings.warnings[0]
+    assert "spec.cleanPodPolicy: All gives way" in findings.warnings[0]
 
 
 NO_GPUS = {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
@@ -305,7 +305,7 @@ def test_a_manifest_from_a_cluster_with_a_status_is_taken():
 
 @given(
     workers=st.none() | st.integers(1, 40),
-    slots=st.none() | st.integers(0, 16),
+    slots=st.none() | st.integers(1, 16),
     implementation=st.sampled_from(["", "OpenMPI", "Intel", "MPICH"]),
     policy=st.sampled_from(["", "AtStartup", "WaitForWorkersReady"]),
     works=st.booleans(),
