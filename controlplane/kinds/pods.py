@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from msgspec import UNSET, Struct, UnsetType, to_builtins
 
 from controlplane.kinds import checking
+from controlplane.kinds.amounts import check_amounts, check_init_containers
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.structure import shown
 from controlplane.model import RestartRule, Role
@@ -189,9 +190,18 @@ def check_template(path: str, template: PodTemplate, container: str, findings: F
             told = f"another container is called {shown(each.name)} too"
             findings.duplicate(f"{where}[{index}].name", told)
         names.add(each.name)
+        for sort in ("limits", "requests"):
+            asked = getattr(each.resources, sort)
+            others = {name: asked[name] for name in asked if name not in GPU_RESOURCES}
+            check_amounts(f"{where}[{index}].resources.{sort}", others, findings)
         for n, port in enumerate(each.ports or ()):
             field = f"{where}[{index}].ports[{n}].containerPort"
             checking.check_range(field, port.containerPort, 1, checking.PORT_MAX, findings)
+    if template.spec.initContainers:
+        inits = template.spec.initContainers
+        check_init_containers(f"{path}.spec.initContainers", inits, findings)
+    if template.spec.overhead:
+        check_amounts(f"{path}.spec.overhead", template.spec.overhead, findings)
     if container and container not in names:
         findings.required(where, f"a container named {container!r} is needed")
     elif "" in names:

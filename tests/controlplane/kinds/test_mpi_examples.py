@@ -1,11 +1,20 @@
-"""The examples of these kinds are read, written and read again as the same job."""
+"""The examples of these kinds are read and written, and run to their end."""
 
 from pathlib import Path
 
 import pytest
+import simpy
 import yaml
 
+from adapters.memory_log import MemoryLog
+from adapters.simpy_clock import SimpyClock, as_process
+from adapters.simulated_cluster import SimulatedCluster
+from controlplane.commands import SubmitJob
+from controlplane.engine import Engine, EngineOptions
+from controlplane.job import Phase
 from controlplane.kinds import hostfile_job, mpi, trainer
+from controlplane.kinds.registry import read_manifest
+from simulator.topology import Delays, grid
 from tests.controlplane.kinds.reading import gang_of, read, written
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -48,3 +57,30 @@ def test_every_implementation_of_mpi_has_an_example():
     }
 
     assert {"OpenMPI", "Intel", "MPICH"} <= shown
+
+
+def test_all_of_them_run_to_their_end_on_a_simulated_cluster():
+    env = simpy.Environment()
+    cluster = SimulatedCluster(env, grid(1, 4, 8, delays=Delays(start_s=5.0, stop_s=2.0)))
+    options = EngineOptions(resync_s=None, snapshot_every=None)
+    engine = Engine(SimpyClock(env), MemoryLog(), cluster, options)
+    as_process(env, engine.run())
+    env.run(1.0)
+    for path in FILES:
+        job = read_manifest(yaml.safe_load(path.read_text()))
+        engine.submit(
+            SubmitJob(
+                id=f"c-{path.name}",
+                job=path.stem,
+                namespace=job.namespace,
+                name=job.name,
+                spec=job.spec,
+            )
+        )
+    env.run(5_000.0)
+
+    jobs = engine.world.jobs
+    assert {name: job.phase for name, job in jobs.items()} == {
+        path.stem: Phase.SUCCEEDED for path in FILES
+    }
+    assert all(job.live_attempt is None for job in jobs.values())
