@@ -1,5 +1,7 @@
 """TrainJob and the runtimes it can name."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -164,6 +166,12 @@ def test_the_operators_own_jobs_are_ours_and_the_others_are_not():
     theirs = read(KIND, job(managedBy="kueue.x-k8s.io/multikueue"))
 
     assert (ours.spec.managed_by, theirs.spec.managed_by) == ("", "kueue.x-k8s.io/multikueue")
+
+
+def test_the_documentation_lists_every_runtime():
+    page = (Path(__file__).parents[3] / "docs" / "mpi-and-trainer-jobs.md").read_text()
+
+    assert [name for name in RUNTIMES if f"`{name}`" not in page] == []
 
 
 # ------------------------------------------------------------------ patches
