@@ -95,6 +95,9 @@ def _read_role(generation: Generation, name: str, replica: ReplicaSpec, findings
         replicas=MPI.replicas.get(name, 1),
         serves=name in MPI.serving,
     )
+    # Workers come and go while the launcher runs on: elastic Horovod is made for that.
+    if name == WORKER:
+        role = replace(role, min_replicas=generation.workers_min)
     if name == LAUNCHER and role.replicas != 1:
         findings.invalid(f"{where}.replicas", f"there is one launcher, not {role.replicas}")
     if name == WORKER and 0 <= role.replicas < generation.workers_min:

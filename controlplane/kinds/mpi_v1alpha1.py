@@ -165,7 +165,7 @@ def _worker(spec: MPIJobSpec, share: Share, findings: Findings) -> Role:
         sleeping = [list(mpi_exec.SLEEP[:1]), list(mpi_exec.SLEEP[1:])]
         first = [replace(each, resources=resources, command=sleeping[0], args=sleeping[1])]
     pod = replace(pod, containers=[*first, *pod.containers[1:]])
-    return role_of(
+    role = role_of(
         "spec",
         mpi.WORKER,
         ReplicaSpec(template=replace(spec.template, spec=pod), replicas=share.workers),
@@ -174,6 +174,7 @@ def _worker(spec: MPIJobSpec, share: Share, findings: Findings) -> Role:
         restart=RestartRule.ALWAYS,
         serves=True,
     )
+    return replace(role, min_replicas=1)
 
 
 def write(job: Submission) -> dict[str, Any]:

@@ -6,12 +6,13 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from controlplane.kinds import conditions, hostfile, kubeflow
+from controlplane.kinds import hostfile, kubeflow
 from controlplane.kinds import mpi_jobs as mpi
 from controlplane.kinds.checking import MPI_OPERATOR, MULTIKUEUE, MUSTER, check_choice
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Files, Form, Gang, Service, Submission, Told
 from controlplane.kinds.manifest import Metadata, RunPolicy
+from controlplane.kinds.mpi_status import status
 from controlplane.kinds.pods import ReplicaSpec
 from controlplane.model import RestartRule, Role
 
@@ -184,13 +185,4 @@ def _hosts(gang: Gang, pods: Sequence[str]) -> list[str]:
     return [gang.service_host(f"{pod}.{gang.name}") for pod in pods]
 
 
-# The launcher was a job of Kubernetes, whose own words for a failure were passed on.
-STATUS = conditions.Style(
-    needs_all=True,
-    always_running=True,
-    reasons={
-        "deadline_exceeded": "DeadlineExceeded",
-        "retries_exhausted": "BackoffLimitExceeded",
-    },
-)
-FORM = Form(V2.version, MPIJob, read, write, conditions.styled(STATUS))
+FORM = Form(V2.version, MPIJob, read, write, status)

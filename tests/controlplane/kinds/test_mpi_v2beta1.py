@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from controlplane import events as e
 from controlplane.errors import Rejected
 from controlplane.kinds.mpi import KIND
-from controlplane.model import DoneWhen, RestartRule
+from controlplane.model import Cause, DoneWhen, Exit, Restart, RestartRule
 from tests.controlplane.kinds.reading import (
     attempt,
     contents,
@@ -361,3 +361,34 @@ def test_a_job_runs_when_all_its_workers_do_and_its_end_is_told_in_kubernetes_wo
         "Succeeded=True/MPIJobSucceeded",
         "Running=False/MPIJobRunning",
     ]
+
+
+def test_every_launcher_that_failed_counts_and_the_last_ones_words_are_passed_on():
+    spec = read(KIND, job(policy={"backoffLimit": 1})).spec
+    status = form_of(KIND, "kubeflow.org/v2beta1").status
+    ledger = Restart(20.0, 1, Cause.EXIT, True, rank=0, exit_code=1)
+    first = (
+        placed(spec),
+        e.RanksStarted("j1", 1, (0, 1, 2)),
+        e.GangStarted("j1", 1),
+        e.RanksExited("j1", 1, (Exit(0, 1, message="Error: out of luck"),)),
+    )
+    again = status(life(spec, *first, e.JobRestarting("j1", ledger, 1, 30.0)))
+    assert again["replicaStatuses"]["Launcher"]["failed"] == 1
+
+    gone = (e.RanksGone("j1", 1, (1, 2)), e.AttemptEnded("j1", 1), e.JobRequeued("j1"))
+    last = (
+        e.GangPlaced("j1", 2, placed(spec).placement),
+        e.RanksExited("j1", 2, (Exit(0, 1, message="Error: out of luck"),)),
+        e.JobFailed("j1", "retries_exhausted", "launcher-0 exited with code 1"),
+    )
+    history = (*first, e.JobRestarting("j1", ledger, 1, 30.0), *gone, *last)
+    found = status(life(spec, *history))
+    assert found["replicaStatuses"]["Launcher"]["failed"] == 2
+    failed = next(each for each in found["conditions"] if each["type"] == "Failed")
+    assert failed["reason"] == "BackoffLimitExceeded/Error"
+    assert failed["message"] == "launcher-0 exited with code 1: out of luck"
+
+
+def test_workers_come_and_go_while_the_launcher_runs_on():
+    assert read(KIND, job()).spec.roles[-1].is_elastic
