@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct
 
-from controlplane.kinds import kubeflow, legacy
+from controlplane.kinds import kubeflow, legacy, legacy_status
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Form, Gang, Kind, Service, Submission, Told
 from controlplane.kinds.manifest import FlatPolicy, Metadata, RunPolicy
@@ -223,7 +223,13 @@ KIND = Kind(
     forms=(
         Form(V1, MXJob, read, write),
         Form(V1BETA1, MXJob, read, write_flat),
-        Form(legacy.VERSION, MXJobV1Alpha1, read_list, write_list),
+        Form(
+            legacy.VERSION,
+            MXJobV1Alpha1,
+            read_list,
+            write_list,
+            legacy_status.styled("mx_replica_type"),
+        ),
     ),
     tell=tell,
     services=services,

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, to_builtins
 from msgspec.structs import replace
 
-from controlplane.kinds import checking, kubeflow, legacy
+from controlplane.kinds import checking, kubeflow, legacy, legacy_status
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Form, Gang, Kind, Service, Submission, Told
 from controlplane.kinds.manifest import FlatPolicy, Metadata, RunPolicy
@@ -343,7 +343,13 @@ KIND = Kind(
     forms=(
         Form(V1, PyTorchJob, read, write),
         *(Form(version, PyTorchJob, read, write_flat) for version in OLDER),
-        Form(legacy.VERSION, PyTorchJobV1Alpha1, read_list, write_list),
+        Form(
+            legacy.VERSION,
+            PyTorchJobV1Alpha1,
+            read_list,
+            write_list,
+            legacy_status.styled("replica_type"),
+        ),
     ),
     tell=tell,
     services=services,

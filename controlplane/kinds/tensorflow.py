@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from controlplane.kinds import kubeflow, legacy
+from controlplane.kinds import kubeflow, legacy, legacy_status
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Form, Gang, Kind, Service, Submission, Told
 from controlplane.kinds.manifest import FlatPolicy, Metadata, RunPolicy
@@ -249,7 +249,13 @@ KIND = Kind(
     forms=(
         Form(V1, TFJob, read, write),
         *(Form(version, TFJob, read, write_flat) for version in OLDER),
-        Form(legacy.VERSION, TFJobV1Alpha1, read_list, write_list),
+        Form(
+            legacy.VERSION,
+            TFJobV1Alpha1,
+            read_list,
+            write_list,
+            legacy_status.styled("tf_replica_type"),
+        ),
     ),
     tell=tell,
     services=services,

@@ -1,0 +1,65 @@
+"""The status that the operators of 2018 wrote: one phase, one state, and a list of replicas.
+
+Phases are "", Creating, Running, CleanUp and Done; Failed was for manifests that could not be read,
+which are refused here. Only the chief decides the state.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from controlplane.attempt import Rank, RankState
+from controlplane.job import Job, Phase
+from controlplane.model import Role
+
+UNKNOWN, RUNNING, SUCCEEDED, FAILED = "Unknown", "Running", "Succeeded", "Failed"
+_STATES = {
+    Phase.STARTING: RUNNING,
+    Phase.RUNNING: RUNNING,
+    Phase.RESTARTING: RUNNING,
+    Phase.SUCCEEDED: SUCCEEDED,
+    Phase.FAILED: FAILED,
+    Phase.CANCELLED: FAILED,
+}
+_PHASES = {Phase.STARTING: "Creating", Phase.RESTARTING: "Creating", Phase.RUNNING: "Running"}
+_RANK_STATES = {RankState.PENDING: UNKNOWN, RankState.GONE: UNKNOWN, RankState.LOST: FAILED}
+
+
+def styled(type: str) -> Callable[[Job], dict[str, Any]]:
+    """The status of a kind that calls the type of a replica by this name."""
+    return lambda job: status(job, type)
+
+
+def status(job: Job, type: str = "tf_replica_type") -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "phase": _phase(job),
+        "reason": job.message or job.reason,
+        "state": _STATES.get(job.phase, UNKNOWN),
+        "replicaStatuses": [_replica(job, role, type) for role in job.spec.roles],
+    }
+    return found
+
+
+def _phase(job: Job) -> str:
+    """What is over is first cleaned up and then done."""
+    if job.finished:
+        return "Done" if job.live_attempt is None else "CleanUp"
+    return _PHASES.get(job.phase, "")
+
+
+def _replica(job: Job, role: Role, type: str) -> dict[str, Any]:
+    ranks = () if job.attempt is None else job.attempt.ranks
+    numbers = job.spec.ranks_of(role.name)
+    counts = Counter(_rank_state(rank) for rank in ranks[numbers.start : numbers.stop])
+    order = (FAILED, RUNNING, UNKNOWN, SUCCEEDED)
+    return {
+        type: role.name.upper(),
+        "state": next((state for state in order if counts[state]), UNKNOWN),
+        "ReplicasStates": {state: counts[state] for state in order if counts[state]},
+    }
+
+
+def _rank_state(rank: Rank) -> str:
+    if rank.state is RankState.EXITED:
+        return SUCCEEDED if rank.done else FAILED
+    return _RANK_STATES.get(rank.state, RUNNING)
