@@ -23,11 +23,13 @@ class Style(NamedTuple):
 
     `needs_all`: a job counts as running only when each of its ranks runs.
     `always_running`: a finished or suspended job has Running=False even if nobody saw it run.
+    `runs_first`: a finished job has it too, and before its terminal condition.
     `reasons`: what they call our reasons for a failure.
     """
 
     needs_all: bool = False
     always_running: bool = False
+    runs_first: bool = False
     reasons: Mapping[str, str] = {}
 
 
@@ -105,7 +107,7 @@ def _ended(job: Job, style: Style, running: float | None) -> list[_Condition]:
     }[job.phase]
     end = _Condition(verdict[0], True, verdict[1], at, job.message)
     stopped = _Condition("Running", False, f"{kind}Running", at)
-    if running is not None and _was_shown(job, running):
+    if style.runs_first or (running is not None and _was_shown(job, running)):
         return [stopped, end]
     return [end, stopped] if style.always_running else [end]
 
@@ -181,7 +183,7 @@ def _counts(ranks: list[Rank], job: Job) -> dict[str, int]:
     )
     if job.phase is Phase.SUCCEEDED and job.live_attempt is None:
         # What still ran when the job had succeeded was stopped, and counts as having succeeded.
-        done += sum(rank.state is RankState.GONE for rank in ranks)
+        done += sum(r.state is RankState.GONE and r.started_at is not None for r in ranks)
     return {"active": active, "succeeded": done, "failed": failed}
 
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct
 
-from controlplane.kinds import kubeflow
+from controlplane.kinds import conditions, kubeflow
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Form, Gang, Kind, Service, Submission, Told
 from controlplane.kinds.manifest import FlatPolicy, Metadata, RunPolicy
@@ -106,11 +106,14 @@ def services(gang: Gang) -> Sequence[Service]:
     return kubeflow.one_service_each(gang, lambda rank: _labels(gang, rank))
 
 
+# The operator says that a job ran even if it ended before anybody saw it run.
+_status = conditions.styled(conditions.Style(runs_first=True))
+
 KIND = Kind(
     name="XGBoostJob",
     forms=(
-        Form(V1, XGBoostJob, read, write),
-        *(Form(version, XGBoostJob, read, write_flat) for version in OLDER),
+        Form(V1, XGBoostJob, read, write, _status),
+        *(Form(version, XGBoostJob, read, write_flat, _status) for version in OLDER),
     ),
     tell=tell,
     services=services,
