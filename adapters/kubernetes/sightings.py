@@ -1,0 +1,253 @@
+"""What pods say about ranks: observed documents in, reports to the control plane out. Pure.
+
+Nothing here remembers: the same pods give the same reports, and the core knows what is news. A pod
+that is missing means something only in a complete listing, so callers pass nothing less. A rank
+whose pod is being deleted while it runs is leaving: it has ended, and let go of its devices, only
+when its containers have, or when the object is gone.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from adapters.kubernetes.marks import Document, is_terminating, mark_of
+from adapters.kubernetes.plan import is_ending, is_over
+from controlplane.attempt import LIVE, Attempt, AttemptState, RankState
+from controlplane.commands import ReportRanks
+from controlplane.job import Job
+from controlplane.model import Cause, Exit
+
+# Why a pod failed that nobody inside it is to blame for, by the reason in its status ...
+POD_REASONS = {
+    "Evicted": Cause.EVICTION,
+    "Preempting": Cause.PREEMPTION,
+    "Preempted": Cause.PREEMPTION,
+    "NodeLost": Cause.NODE_LOST,
+    "NodeShutdown": Cause.NODE_LOST,
+    "Shutdown": Cause.NODE_LOST,
+    "Terminated": Cause.NODE_LOST,
+}
+# ... and by the reason of its DisruptionTarget condition (Kubernetes 1.26 and newer).
+DISRUPTIONS = {
+    "PreemptionByScheduler": Cause.PREEMPTION,
+    "PreemptionByKubeScheduler": Cause.PREEMPTION,
+    "DeletionByTaintManager": Cause.NODE_LOST,
+    "DeletionByPodGC": Cause.NODE_LOST,
+    "EvictionByEvictionAPI": Cause.EVICTION,
+    "TerminationByKubelet": Cause.EVICTION,
+}
+# The kubelet refused the pod before anything ran; another node may take it.
+REFUSALS = ("UnexpectedAdmissionError", "NodeAffinity", "Preempting")
+REFUSAL_PREFIX = "OutOf"
+CONTAINER_REASONS = {"OOMKilled": Cause.OOM}
+# States of a waiting container that are on the way to running, and so are no trouble.
+ON_THE_WAY = ("", "ContainerCreating", "PodInitializing")
+MESSAGE_LENGTH_MAX = 500
+
+
+class Trouble(NamedTuple):
+    """Why a pod does not get on, in the cluster's own words."""
+
+    reason: str
+    message: str
+
+
+class Sighting(NamedTuple):
+    """What one pod says about its rank."""
+
+    started: bool = False
+    exit: Exit | None = None
+    # Nothing of it runs and nothing will, though the object stays.
+    gone: bool = False
+    # Somebody told it to end, and it has not ended yet.
+    leaving: Exit | None = None
+    # How often its containers were started again in place.
+    restarts: int = 0
+    trouble: Trouble | None = None
+
+
+def reports(job: Job, names: Sequence[str], pods: Mapping[str, Document]) -> list[ReportRanks]:
+    """What the pods of a job tell the control plane, one report for each incarnation.
+
+    `names` are those of the ranks' pods; `pods` is everything that is there.
+    """
+    attempt = job.attempt
+    if attempt is None or attempt.state is AttemptState.OVER:
+        return []
+    found = defaultdict[int, _Report](_Report)
+    awaited = {role.starts_after for role in job.spec.roles}
+    for rank, name in enumerate(names[: len(attempt.ranks)]):
+        incarnation = attempt.ranks[rank].incarnation
+        pod = pods.get(name)
+        if pod is None or not _is_run(pod, job, attempt, rank):
+            if _should_be_there(attempt, rank):
+                found[incarnation].gone.append(rank)
+            continue
+        role = job.spec.role_of(rank)[0]
+        sighting = see(pod, rank, role.container)
+        if role.name in awaited and sighting.exit is None and not is_ready(pod):
+            # Who waits for this role wants to reach it, so it counts only once it can be reached.
+            sighting = sighting._replace(started=False)
+        found[incarnation].add(rank, sighting)
+    return [
+        report.command(job.id, attempt.number, incarnation)
+        for incarnation, report in sorted(found.items())
+        if report
+    ]
+
+
+def see(pod: Document, rank: int, container: str) -> Sighting:
+    """One pod; `container` names the one whose exit code speaks for the rank, "" the first."""
+    status: Mapping[str, Any] = pod.get("status") or {}
+    phase = status.get("phase")
+    speaker = _speaker(status, container)
+    restarts = sum(int(each.get("restartCount", 0)) for each in _containers(status))
+    leaving = _leaving(rank, status) if is_terminating(pod) and not is_over(pod) else None
+    match phase:
+        case "Running":
+            return Sighting(started=True, leaving=leaving, restarts=restarts)
+        case "Succeeded":
+            return Sighting(started=True, exit=_success(rank, speaker))
+        case "Failed":
+            return Sighting(started=_has_run(status), exit=_failure(rank, status, speaker))
+        case _:
+            # Marked to end before any node took it: nothing will ever run.
+            gone = is_ending(pod) and not pod.get("spec", {}).get("nodeName")
+            return Sighting(gone=gone, leaving=leaving, trouble=trouble(pod))
+
+
+def is_ready(pod: Document) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+
+
+def trouble(pod: Document) -> Trouble | None:
+    """Why a pod that should run does not: no room, no image, a failing init container."""
+    status: Mapping[str, Any] = pod.get("status") or {}
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return Trouble(condition.get("reason", ""), _cut(condition.get("message", "")))
+    for each in _containers(status):
+        waiting = (each.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason", "") not in ON_THE_WAY:
+            told = f"{each.get('name')}: {waiting.get('message', '')}"
+            return Trouble(waiting["reason"], _cut(told))
+    return None
+
+
+class _Report:
+    """Gathers what is seen of the ranks of one incarnation."""
+
+    def __init__(self) -> None:
+        self.started: list[int] = []
+        self.exited: list[Exit] = []
+        self.gone: list[int] = []
+        self.leaving: list[Exit] = []
+        self.restarted: list[tuple[int, int]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.started or self.exited or self.gone or self.leaving)
+
+    def add(self, rank: int, sighting: Sighting) -> None:
+        if sighting.started:
+            self.started.append(rank)
+        if sighting.exit is not None:
+            self.exited.append(sighting.exit)
+        if sighting.gone:
+            self.gone.append(rank)
+        if sighting.leaving is not None:
+            self.leaving.append(sighting.leaving)
+        if sighting.restarts:
+            self.restarted.append((rank, sighting.restarts))
+
+    def command(self, job: str, attempt: int, incarnation: int) -> ReportRanks:
+        return ReportRanks(
+            job=job,
+            attempt=attempt,
+            incarnation=incarnation,
+            started=tuple(self.started),
+            exited=tuple(self.exited),
+            gone=tuple(self.gone),
+            leaving=tuple(self.leaving),
+            restarted=tuple(self.restarted),
+        )
+
+
+def _is_run(pod: Document, job: Job, attempt: Attempt, rank: int) -> bool:
+    mark = mark_of(pod)
+    run = (job.id, attempt.number, attempt.ranks[rank].incarnation)
+    return mark is not None and (mark.job, mark.attempt, mark.incarnation) == run
+
+
+def _should_be_there(attempt: Attempt, rank: int) -> bool:
+    """Whether a missing pod is news: of a rank that ran, or of one that nobody will make now."""
+    state = attempt.ranks[rank].state
+    if attempt.state in LIVE:
+        return state in (RankState.RUNNING, RankState.LOST)
+    return state in (RankState.PENDING, RankState.RUNNING, RankState.LOST)
+
+
+def _containers(status: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    yield from status.get("initContainerStatuses") or ()
+    yield from status.get("containerStatuses") or ()
+
+
+def _speaker(status: Mapping[str, Any], container: str) -> Mapping[str, Any]:
+    """The end of the container that speaks for the rank; nothing if it has none."""
+    statuses: Sequence[Mapping[str, Any]] = status.get("containerStatuses") or ()
+    for each in statuses:
+        if not container or each.get("name") == container:
+            return (each.get("state") or {}).get("terminated") or {}
+    return {}
+
+
+def _leaving(rank: int, status: Mapping[str, Any]) -> Exit:
+    return Exit(rank, None, _platform_cause(status) or Cause.EVICTION, "its pod is being deleted")
+
+
+def _success(rank: int, speaker: Mapping[str, Any]) -> Exit:
+    if speaker.get("exitCode") == 0:
+        return Exit(rank, 0)
+    return Exit(rank, None, Cause.COMPLETED)
+
+
+def _failure(rank: int, status: Mapping[str, Any], speaker: Mapping[str, Any]) -> Exit:
+    code: int | None = speaker.get("exitCode")
+    cause = _platform_cause(status) or CONTAINER_REASONS.get(speaker.get("reason", ""), Cause.EXIT)
+    message = speaker.get("message") or status.get("message") or _init_failure(status)
+    told = [word for word in (status.get("reason") or speaker.get("reason"), message) if word]
+    if code == 0:
+        # Another container failed the pod; what the speaker said does not make a success of it.
+        code = None
+    return Exit(rank, code, cause, _cut(": ".join(told)))
+
+
+def _platform_cause(status: Mapping[str, Any]) -> Cause | None:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            return DISRUPTIONS.get(condition.get("reason", ""), Cause.EVICTION)
+    reason = str(status.get("reason") or "")
+    if reason in REFUSALS or reason.startswith(REFUSAL_PREFIX):
+        return POD_REASONS.get(reason, Cause.EVICTION)
+    return POD_REASONS.get(reason)
+
+
+def _init_failure(status: Mapping[str, Any]) -> str:
+    for each in status.get("initContainerStatuses") or ():
+        ended = (each.get("state") or {}).get("terminated") or {}
+        if ended.get("exitCode"):
+            return f"init container {each.get('name')} exited with code {ended['exitCode']}"
+    return ""
+
+
+def _has_run(status: Mapping[str, Any]) -> bool:
+    """Whether the containers of a failed pod ever ran; without a word on it, they did."""
+    reason = str(status.get("reason") or "")
+    if reason in REFUSALS or reason.startswith(REFUSAL_PREFIX) or _init_failure(status):
+        return False
+    states = [each.get("state") or {} for each in status.get("containerStatuses") or ()]
+    return not states or not all("waiting" in state for state in states)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MESSAGE_LENGTH_MAX else text[: MESSAGE_LENGTH_MAX - 1] + "…"

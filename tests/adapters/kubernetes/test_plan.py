@@ -1,0 +1,273 @@
+"""Plans: what is done, that doing it twice is doing it once, and what is never touched."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapters.kubernetes.marks import JOB_ID, Mark
+from adapters.kubernetes.plan import Plan, Ref, plan, sweep
+from adapters.kubernetes.site import Site
+from controlplane import events as e
+from controlplane.job import Job
+from controlplane.model import Cause, CleanPods, Exit, Restart
+from tests.adapters.kubernetes.jobs import found, job, rendering, role, seen, spec
+from tests.gangs import running, then
+
+Objects = dict[Ref, dict[str, Any]]
+GOING = "2026-01-01T00:00:00Z"
+
+
+def planned(job: Job, observed: Objects, site: Site | None = None) -> Plan:
+    return plan(rendering(job, site), observed, lambda: ("private", "public"))
+
+
+def names(plan: Plan, kind: str = "Pod") -> list[str]:
+    return [each["metadata"]["name"] for each in plan.create if each["kind"] == kind]
+
+
+def everything(job: Job, phase: str = "Running") -> Objects:
+    rendered = rendering(job)
+    pods = [seen(rendered.pod(rank), phase) for rank in range(job.spec.size)]
+    return found(*pods, *rendered.services())
+
+
+def exited(job: Job, *exits: Exit) -> Job:
+    return then(job, 5.0, e.RanksExited(job.id, 1, exits))
+
+
+def restarting(job: Job, rank: int) -> Job:
+    why = Restart(at=5.0, attempt=1, cause=Cause.EXIT, spends_budget=True, rank=rank)
+    failed = exited(job, Exit(rank, 1))
+    return then(failed, 5.0, e.RankRestarting(job.id, 1, rank, why, 1, 15.0))
+
+
+def test_a_new_gang_gets_services_before_its_pods() -> None:
+    made = planned(job(), {}).create
+    assert [each["kind"] for each in made] == ["Service"] * 3 + ["Pod"] * 2
+
+
+def test_where_everything_is_as_it_should_nothing_is_written() -> None:
+    up = running(job(), 1.0)
+    assert planned(up, everything(up)).is_empty
+
+
+def test_what_the_server_fills_in_is_no_difference() -> None:
+    up = running(job(), 1.0)
+    objects = everything(up)
+    service = objects[Ref("Service", "job-1")]
+    filled = {**service["spec"], "clusterIPs": ["None"], "sessionAffinity": "None"}
+    objects[Ref("Service", "job-1")] = {**service, "spec": filled}
+    assert planned(up, objects).is_empty
+
+
+def test_a_failed_rank_in_back_off_loses_its_pod_and_gets_another_when_it_is_gone() -> None:
+    waiting = restarting(running(job(), 1.0), 0)
+    first = planned(waiting, everything(waiting))
+    assert first.delete == [Ref("Pod", "job-1-worker-0")]
+    again = then(waiting, 15.0, e.RankRelaunched("job-1", 1, 0))
+    old = everything(waiting)
+    assert planned(again, old).delete == [Ref("Pod", "job-1-worker-0")]
+    del old[Ref("Pod", "job-1-worker-0")]
+    (made,) = planned(again, old).create
+    assert made["metadata"]["labels"]["muster.dev/incarnation"] == "1"
+
+
+def test_a_pod_that_is_already_going_is_not_deleted_again() -> None:
+    waiting = restarting(running(job(), 1.0), 0)
+    objects = everything(waiting)
+    ref = Ref("Pod", "job-1-worker-0")
+    going = {**objects[ref]["metadata"], "deletionTimestamp": GOING}
+    objects[ref] = {**objects[ref], "metadata": going}
+    assert planned(waiting, objects).is_empty
+
+
+def test_a_running_rank_whose_pod_vanished_is_left_to_the_core() -> None:
+    up = running(job(), 1.0)
+    objects = everything(up)
+    del objects[Ref("Pod", "job-1-worker-1")]
+    assert planned(up, objects).is_empty
+
+
+@pytest.mark.parametrize(
+    ("clean", "deleted", "ended"),
+    [
+        (CleanPods.NONE, [], ["job-1-worker-1"]),
+        (CleanPods.RUNNING, ["job-1-worker-1"], []),
+        (CleanPods.ALL, ["job-1-worker-0", "job-1-worker-1"], []),
+    ],
+)
+def test_a_finished_job_holds_nothing_whatever_is_kept(
+    clean: CleanPods, deleted: list[str], ended: list[str]
+) -> None:
+    up = running(job(spec(clean=clean)), 1.0)
+    objects = everything(up)
+    ref = Ref("Pod", "job-1-worker-0")
+    objects[ref] = seen(objects[ref], "Succeeded")
+    done = then(exited(up, Exit(0, 0)), 6.0, e.JobSucceeded("job-1"))
+    found_ = planned(done, objects)
+    assert [name for kind, name in found_.delete if kind == "Pod"] == deleted
+    assert [name for kind, name in found_.delete if kind == "Service"] == deleted
+    assert [each.name for each in found_.patch] == ended
+    assert all(each.body == {"spec": {"activeDeadlineSeconds": 1}} for each in found_.patch)
+    assert found_.create == []
+
+
+def test_a_suspended_job_has_neither_pods_nor_services_of_its_own() -> None:
+    up = running(job(), 1.0)
+    asleep = then(up, 5.0, e.JobSuspended("job-1"))
+    found_ = planned(asleep, everything(up))
+    assert [ref.kind for ref in found_.delete] == ["Pod", "Pod", "Service", "Service"]
+    assert Ref("Service", "job-1") not in found_.delete, "what all share stays"
+
+
+def test_the_pods_of_an_older_attempt_go_before_new_ones_are_made() -> None:
+    again = then(
+        running(job(), 1.0),
+        5.0,
+        e.JobRestarting("job-1", Restart(5.0, 1, Cause.EXIT, True), 1, 5.0),
+        e.RanksGone("job-1", 1, (0, 1)),
+        e.AttemptEnded("job-1", 1),
+        e.JobRequeued("job-1"),
+    )
+    old = everything(running(job(), 1.0))
+    assert len([ref for ref in planned(again, old).delete if ref.kind == "Pod"]) == 2
+    placed = then(again, 6.0, e.GangPlaced("job-1", 2, job().attempt.placement))  # type: ignore[union-attr]
+    assert names(planned(placed, old)) == []
+    assert len(names(planned(placed, {}))) == 2
+
+
+def test_what_belongs_to_somebody_else_is_a_conflict_and_is_not_touched() -> None:
+    theirs = {"kind": "Pod", "metadata": {"name": "job-1-worker-0"}}
+    other = {"kind": "Service", "metadata": {"name": "job-1", "labels": {JOB_ID: "job-2"}}}
+    found_ = planned(job(), found(theirs, other))
+    told = {(each.kind, each.name): each for each in found_.conflicts}
+    assert set(told) == {("Pod", "job-1-worker-0"), ("Service", "job-1")}
+    assert {each.reason for each in told.values()} == {"ErrResourceExists"}
+    assert "job-2" in told["Service", "job-1"].message
+    assert found_.delete == []
+    assert found_.patch == []
+    assert names(found_) == ["job-1-worker-1"]
+
+
+def test_a_role_that_waits_for_another_has_no_pods_until_that_runs() -> None:
+    two = spec(role("Launcher", 1, starts_after="Worker"), role("Worker", 2))
+    fresh = job(two)
+    assert names(planned(fresh, {})) == ["job-1-worker-0", "job-1-worker-1"]
+    up = then(fresh, 1.0, e.RanksStarted("job-1", 1, (1, 2)))
+    assert names(planned(up, {})) == ["job-1-launcher-0"]
+
+
+def test_volcano_sees_the_group_before_there_are_pods() -> None:
+    site = Site(gang="volcano")
+    first = planned(job(), {}, site)
+    assert names(first) == []
+    (group,) = [each for each in first.create if each["kind"] == "PodGroup"]
+    ready = {**group, "status": {"phase": "Inqueue"}}
+    second = planned(job(), found(ready), site)
+    assert len(names(second)) == 2
+    (pod, _) = (each for each in second.create if each["kind"] == "Pod")
+    assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "job-1"
+    assert pod["spec"]["schedulerName"] == "volcano"
+
+
+def test_what_is_left_of_forgotten_jobs_is_swept() -> None:
+    up = running(job(), 1.0)
+    objects = everything(up) | found({"kind": "Pod", "metadata": {"name": "foreign"}})
+    assert sweep(objects, lambda id_: True) == []
+    assert set(sweep(objects, lambda id_: False)) == set(everything(up))
+
+
+# ---------------------------------------------------------------------- properties
+
+PHASES = st.sampled_from(["Pending", "Running", "Succeeded", "Failed"])
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Job:
+    """A job somewhere in its life."""
+    clean = draw(st.sampled_from(list(CleanPods)))
+    some = job(spec(role(replicas=3), clean=clean))
+    for rank in range(3):
+        step = draw(st.integers(0, 4))
+        if step >= 1:
+            some = then(some, 1.0, e.RanksStarted("job-1", 1, (rank,)))
+        if step == 2:
+            some = exited(some, Exit(rank, draw(st.sampled_from([0, 1]))))
+        if step >= 3:
+            some = restarting(some, rank)
+        if step == 4:
+            some = then(some, 15.0, e.RankRelaunched("job-1", 1, rank))
+    ends: list[list[e.JobEvent]] = [
+        [],
+        [],
+        [],
+        [e.JobSucceeded("job-1")],
+        [e.JobFailed("job-1", "r", "m")],
+        [e.JobSuspended("job-1")],
+        [e.JobCancelled("job-1"), e.JobDeleteRequested("job-1")],
+    ]
+    return then(some, 20.0, *draw(st.sampled_from(ends)))
+
+
+@st.composite
+def objects(draw: st.DrawFn) -> Objects:
+    """What may be found, right or wrong: pods of any run, of other jobs, on their way out."""
+    rendered = rendering(job(spec(role(replicas=4))))
+    result: Objects = {}
+    for rank in range(4):
+        if draw(st.booleans()):
+            pod = rendered.pod(rank)
+            owner = draw(st.sampled_from(["job-1", "job-1", "job-1", "job-2"]))
+            mark = Mark(owner, draw(st.integers(1, 2)), rank, draw(st.integers(0, 1)))
+            metadata = {**pod["metadata"], "labels": mark.labels()}
+            if draw(st.booleans()):
+                metadata["deletionTimestamp"] = GOING
+            result |= found(seen({**pod, "metadata": metadata}, draw(PHASES)))
+    services = [each for each in rendered.services() if draw(st.booleans())]
+    return result | found(*services)
+
+
+def carry_out(plan: Plan, objects: Objects, *, at_once: bool) -> Objects:
+    after = dict(objects)
+    for ref in plan.delete:
+        if at_once:
+            del after[ref]
+        else:
+            going = {**after[ref]["metadata"], "deletionTimestamp": GOING}
+            after[ref] = {**after[ref], "metadata": going}
+    for patch in plan.patch:
+        ref = Ref(patch.kind, patch.name)
+        spec_ = {**after[ref].get("spec", {}), **patch.body.get("spec", {})}
+        after[ref] = {**after[ref], "spec": spec_}
+    for document in plan.create:
+        ref = Ref(document["kind"], document["metadata"]["name"])
+        assert ref not in after, f"{ref} is there already"
+        after[ref] = seen(document, "Pending") if ref.kind == "Pod" else document
+    return after
+
+
+@settings(max_examples=300, deadline=None)
+@given(jobs(), objects())
+def test_what_was_carried_out_is_not_asked_for_again(job: Job, objects: Objects) -> None:
+    after = carry_out(planned(job, objects), objects, at_once=False)
+    assert planned(job, after).is_empty
+
+
+@settings(max_examples=300, deadline=None)
+@given(jobs(), objects())
+def test_when_the_old_is_gone_one_more_round_is_enough(job: Job, objects: Objects) -> None:
+    for _ in range(2):
+        objects = carry_out(planned(job, objects), objects, at_once=True)
+    assert planned(job, objects).is_empty
+
+
+@settings(max_examples=300, deadline=None)
+@given(jobs(), objects())
+def test_no_plan_touches_what_is_not_ours(job: Job, objects: Objects) -> None:
+    found_ = planned(job, objects)
+    touched = [*found_.delete, *(Ref(each.kind, each.name) for each in found_.patch)]
+    assert all(objects[ref]["metadata"]["labels"][JOB_ID] == "job-1" for ref in touched)
+    if job.finished or job.phase.value == "Suspended":
+        assert names(found_) == []

@@ -1,0 +1,165 @@
+"""The pod of a rank, field by field."""
+
+from typing import Any
+
+from adapters.kubernetes.pods import environment
+from adapters.kubernetes.site import Binding, Site, owner
+from controlplane.kinds.kind import Files, Kind, Told
+from controlplane.model import RestartRule, Role, Slot
+from tests.adapters.kubernetes.jobs import PLAIN, job, rendering, role, spec
+
+
+def telling(told: Told, files: tuple[Files, ...] = ()) -> Kind:
+    return PLAIN._replace(tell=lambda gang: lambda rank: told, files=lambda gang, running: files)
+
+
+def pod(told: Told, role_: Role | None = None, **more: Any) -> dict[str, Any]:
+    from adapters.kubernetes.objects import Rendering
+
+    files = more.pop("files", ())
+    kind = telling(told, files)
+    return Rendering(job(spec(role_ or role(replicas=1))), kind, **more).pod(0)
+
+
+def env(container: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(each["name"], each.get("value", each.get("valueFrom"))) for each in container["env"]]
+
+
+def test_ours_win_over_the_persons_and_each_name_stands_once() -> None:
+    container = {"env": [{"name": "RANK", "value": "7"}, {"name": "LR", "value": "0.1"}]}
+    found = environment(container, Told(name="p", env={"RANK": "0"}), Binding())
+    assert env({"env": found}) == [("LR", "0.1"), ("RANK", "0")]
+
+
+def test_a_default_stands_only_where_the_person_said_nothing() -> None:
+    container = {"env": [{"name": "BOOTSTRAP", "value": "ssh"}]}
+    told = Told(name="p", env_if_unset={"BOOTSTRAP": "rsh", "AGENT": "kubexec"})
+    assert env({"env": environment(container, told, Binding())}) == [
+        ("BOOTSTRAP", "ssh"),
+        ("AGENT", "kubexec"),
+    ]
+
+
+def test_what_refers_to_a_field_of_the_pod_can_be_referred_to() -> None:
+    told = Told(name="p", env={"MASTER": "$(IP):1"}, env_from_pod={"IP": "status.podIP"})
+    names = [each["name"] for each in environment({}, told, Binding())]
+    assert names == ["IP", "MASTER"]
+
+
+def test_only_the_speaker_is_told_if_the_kind_says_so() -> None:
+    told = Told(name="p", env={"TF_CONFIG": "{}"}, all_containers=False)
+    speaker, sidecar = pod(told)["spec"]["containers"]
+    assert env(speaker) == [("TF_CONFIG", "{}")]
+    assert "env" not in sidecar
+
+
+def test_a_command_is_ours_only_if_the_person_gave_neither_command_nor_arguments() -> None:
+    told = Told(name="p", command=("sshd",))
+    assert pod(told)["spec"]["containers"][0]["command"] == ["sshd"]
+    with_args = role(
+        replicas=1, template={"spec": {"containers": [{"name": "main", "args": ["x"]}]}}
+    )
+    assert "command" not in pod(told, with_args)["spec"]["containers"][0]
+
+
+def test_our_labels_win_and_the_template_keeps_its_own() -> None:
+    template = {
+        "metadata": {"labels": {"team": "a", "rank": "9"}, "annotations": {"n": "1"}},
+        "spec": {"containers": [{"name": "main"}]},
+    }
+    metadata = pod(Told(name="p", labels={"rank": "0"}), role(replicas=1, template=template))[
+        "metadata"
+    ]
+    assert metadata["labels"] == {
+        "team": "a",
+        "rank": "0",
+        "muster.dev/job-id": "job-1",
+        "muster.dev/attempt": "1",
+        "muster.dev/rank": "0",
+        "muster.dev/incarnation": "0",
+    }
+    assert metadata["annotations"] == {"n": "1"}
+
+
+def test_files_become_volumes_once_and_mounts_at_their_paths() -> None:
+    files = (
+        Files(name="j-config", contents={"a.sh": "x", "b": "y"}, modes={"a.sh": 0o555}, volume="c"),
+        Files(name="j-ssh", ssh_keys=True, mode=0o600),
+    )
+    told = Told(name="p", mounts={"/etc/mpi": "j-config", "/root/.ssh": "j-ssh"})
+    spec_ = pod(told, files=files)["spec"]
+    mounts = spec_["containers"][0]["volumeMounts"]
+    assert mounts == [
+        {"name": "c", "mountPath": "/etc/mpi"},
+        {"name": "j-ssh", "mountPath": "/root/.ssh"},
+    ]
+    config, secret = spec_["volumes"]
+    assert config["configMap"]["items"] == [
+        {"key": "a.sh", "path": "a.sh", "mode": 0o555},
+        {"key": "b", "path": "b"},
+    ]
+    assert secret["secret"]["secretName"] == "j-ssh"
+    assert secret["secret"]["defaultMode"] == 0o600
+    assert [item["path"] for item in secret["secret"]["items"]] == [
+        "id_rsa",
+        "id_rsa.pub",
+        "authorized_keys",
+    ]
+
+
+def test_the_kubelet_restarts_containers_only_where_single_ranks_restart() -> None:
+    for rule, theirs in (("OnFailure", "OnFailure"), ("ExitCode", "Never"), ("Always", "Always")):
+        alone = spec(role(replicas=1, restart=RestartRule(rule)))
+        assert rendering(job(alone)).pod(0)["spec"]["restartPolicy"] == theirs
+        together = type(alone)(roles=alone.roles, done_when=alone.done_when)
+        assert rendering(job(together)).pod(0)["spec"]["restartPolicy"] == "Never"
+
+
+def test_a_rank_that_waits_for_a_host_has_an_init_container_behind_the_persons() -> None:
+    template = {"spec": {"containers": [{"name": "main"}], "initContainers": [{"name": "mine"}]}}
+    told = Told(name="p", waits_for_host="j-master-0", init_containers=({"name": "kubectl"},))
+    first = pod(told, role(replicas=1, template=template))["spec"]["initContainers"]
+    assert [each["name"] for each in first] == ["mine", "kubectl", "init-main"]
+    assert "j-master-0" in first[2]["command"][2]
+
+
+def test_a_site_binds_pods_and_shows_them_their_devices() -> None:
+    def bind(slot: Slot) -> Binding:
+        return Binding(node=slot.node, env={"NVIDIA_VISIBLE_DEVICES": "0,1"})
+
+    template = {"spec": {"containers": [{"name": "main"}], "schedulerName": "other"}}
+    site = Site(scheduler="muster", bind=bind)
+    rendered = rendering(job(spec(role(replicas=1, template=template))), site)
+    found = rendered.pod(0)["spec"]
+    assert (found["nodeName"], found["schedulerName"]) == ("node-0", "muster")
+    assert ("NVIDIA_VISIBLE_DEVICES", "0,1") in env(found["containers"][0])
+    assert [notice.reason for notice in rendered.notices()] == ["SetPodTemplateSchedulerName"]
+
+
+def test_everything_hangs_on_the_owner() -> None:
+    tfjob = owner(version="kubeflow.org/v1", kind="TFJob", name="j", uid="u1")
+    rendered = rendering(job(), owner=tfjob)
+    for document in (rendered.pod(0), *rendered.services()):
+        assert document["metadata"]["ownerReferences"] == [tfjob]
+
+
+def test_a_role_without_a_template_gets_a_plain_one() -> None:
+    plain = Role(
+        name="Worker", replicas=1, image="i", command=("run",), args=("a",), env={"A": "1"}, gpus=2
+    )
+    (container,) = rendering(job(spec(plain))).pod(0)["spec"]["containers"]
+    assert container["image"] == "i"
+    assert (container["command"], container["args"]) == (["run"], ["a"])
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 2}}
+    assert ("A", "1") in env(container)
+
+
+def test_rendering_changes_no_template() -> None:
+    template = {"spec": {"containers": [{"name": "main", "env": []}], "volumes": []}}
+    before = repr(template)
+    pod(
+        Told(name="p", env={"A": "1"}, mounts={"/m": "f"}, dns_searches=("s",)),
+        role(replicas=1, template=template),
+        files=(Files(name="f"),),
+    )
+    assert repr(template) == before
