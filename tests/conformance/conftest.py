@@ -57,16 +57,18 @@ def _documents(config: pytest.Config) -> Iterator[tuple[Path, dict[str, Any]]]:
             raise pytest.UsageError(f"{path}: format {document['format']!r} is not one of {known}")
 
 
+def all_scenarios(config: pytest.Config, form: str) -> list[dict[str, Any]]:
+    """Every scenario of one format in the files that are run."""
+    found = [document for _, document in _documents(config) if document["format"] == form]
+    return [scenario for document in found for scenario in document["scenarios"]]
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for form, fixture in FIXTURES.items():
         if fixture not in metafunc.fixturenames:
             continue
-        found = [
-            pytest.param(scenario, id=scenario["id"])
-            for _, document in _documents(metafunc.config)
-            if document["format"] == form
-            for scenario in document["scenarios"]
-        ]
+        scenarios = all_scenarios(metafunc.config, form)
+        found = [pytest.param(scenario, id=scenario["id"]) for scenario in scenarios]
         if not found:
             missing = f"no file of format {form}; name one with --scenarios, or set MUSTER_SHARED"
             found = [pytest.param(None, id="none", marks=pytest.mark.skip(reason=missing))]

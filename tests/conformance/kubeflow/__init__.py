@@ -1,0 +1,1 @@
+"""Readers of the Kubeflow scenarios: shorthand in, real manifests through the real kinds, and out."""

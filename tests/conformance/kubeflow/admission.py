@@ -1,0 +1,343 @@
+"""Scenarios at the door: what is refused with which path, what is warned of, and what defaults say."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from controlplane.errors import Rejected
+from controlplane.kinds import checking
+from controlplane.kinds.findings import Findings
+from controlplane.kinds.kind import Submission
+from controlplane.kinds.registry import read_manifest
+from controlplane.model import JobSpec
+from tests.conformance.kubeflow import manifests
+from tests.conformance.kubeflow.shorthand import ROLES, require_known
+
+Scenario = Mapping[str, Any]
+POLICY_FIELDS = (
+    "managedBy",
+    "cleanPodPolicy",
+    "ttlSecondsAfterFinished",
+    "activeDeadlineSeconds",
+    "backoffLimit",
+)
+SPEC_FIELDS = ("elasticPolicy", "nprocPerNode", "mpiImplementation", "slotsPerWorker")
+# A role that a kind cannot do without, so that only what a scenario speaks of is wrong.
+NEEDED = {
+    ("MPIJob", "kubeflow.org/v1"): {"Launcher": 1},
+    ("MPIJob", "kubeflow.org/v2beta1"): {"Launcher": 1},
+    ("XGBoostJob", "kubeflow.org/v1"): {"Master": 1},
+}
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+def admission_create(scenario: Scenario) -> None:
+    given, expect = scenario["given"], scenario["expect"]
+    require_known(expect, ("errors", "warnings", "event_reason", "requeued"))
+    document = document_of(scenario["kind"], scenario["api"], given)
+    problems, warnings = verdict(document)
+    if "recommended" in scenario:
+        _as_recommended(scenario["recommended"], problems)
+        return
+    _compare(expect["errors"], problems)
+    if "warnings" in expect:
+        assert len(warnings) == expect["warnings"], (warnings, problems)
+
+
+def verdict(document: Mapping[str, Any]) -> tuple[list[Any], tuple[str, ...]]:
+    """What is wrong with a manifest, and what its author is warned of."""
+    try:
+        return [], read_manifest(document).warnings
+    except Rejected as refusal:
+        problems = list(refusal.problems)
+    assert problems, "a refusal without a field"
+    return problems, tuple(_warnings(document))
+
+
+def _warnings(document: Mapping[str, Any]) -> list[str]:
+    """The warnings beside problems, which only the reader of the form has."""
+    findings = Findings()
+    read_form(document, findings)
+    return findings.warnings
+
+
+def _compare(expected: list[Mapping[str, str]], problems: list[Any]) -> None:
+    if any(each["type"] == "error" for each in expected):
+        assert len(expected) == 1, expected
+        _tells_of(expected[0]["field"], problems)
+        return
+    theirs = sorted((each["type"], each["field"]) for each in expected)
+    assert sorted((each.sort, each.field) for each in problems) == theirs, problems
+
+
+def _tells_of(prose: str, problems: list[Any]) -> None:
+    """An operator without a webhook only logs a sentence; ours must name the same thing."""
+    assert problems, f"accepted, though {prose}"
+    told = " ".join(f"{each.sort} {each.field} {each.message}" for each in problems).lower()
+    words = [SYNONYMS.get(word, word) for word in re.findall(r"[a-z]+", prose.lower())]
+    words = [word for word in words if word not in SMALL_WORDS]
+    found = [word for word in words if re.search(word, told)]
+    assert 2 * len(found) >= len(words), f"of {words} only {found} are in: {told}"
+
+
+SYNONYMS = {"missing": "required", "named": "name", "error": ""}
+# What says nothing about which thing is wrong.
+SMALL_WORDS = frozenset(
+    [
+        "a",
+        "an",
+        "and",
+        "be",
+        "exactly",
+        "has",
+        "have",
+        "is",
+        "must",
+        "no",
+        "not",
+        "of",
+        "or",
+        "the",
+        "to",
+        "with",
+    ]
+)
+
+
+def _as_recommended(recommended: str, problems: list[Any]) -> None:
+    sorts = {each.sort for each in problems}
+    if "NotSupported" in recommended:
+        assert sorts == {"NotSupported"}, problems
+    elif "immutable" in recommended:
+        assert sorts == {"Invalid"}, problems
+    else:
+        raise AssertionError(f"nobody reads the recommendation {recommended!r}")
+
+
+def document_of(kind: str, version: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest that is right in everything that the scenario does not speak of."""
+    roles = {**_needed(kind, version, given), **_roles(kind, given)}
+    policy = {name: given[name] for name in POLICY_FIELDS if name in given}
+    fields = {name: _text(given[name]) for name in SPEC_FIELDS if name in given}
+    document = manifests.job(
+        kind, roles, version=version, name=given.get("name", "test"), runPolicy=policy, **fields
+    )
+    key = manifests.FIELDS[kind][0]
+    if key in given:
+        document["spec"][key] = given[key]
+    if given.get("spec") in ({}, "empty"):
+        document["spec"] = {}
+    for name, value in given.items():
+        role = ROLES.get(name.removesuffix("_restartPolicy"))
+        if name.endswith("_restartPolicy") and role in document["spec"].get(key, {}):
+            document["spec"][key][role]["restartPolicy"] = value
+    return document
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) else value
+
+
+def _needed(kind: str, version: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    if "roles" in given:
+        return {}
+    needed = NEEDED.get((kind, version), {} if _roles(kind, given) else {"Worker": 1})
+    if kind == "XGBoostJob" and "worker" in given and "master" not in given:
+        needed = {}
+    return {role: manifests.replica(kind, {"replicas": count}) for role, count in needed.items()}
+
+
+def _roles(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    found = {role: manifests.replica(kind, {"replicas": 1}) for role in given.get("roles", ())}
+    for key, role in ROLES.items():
+        if key in given:
+            found[role] = _replica(kind, given[key])
+        if f"{key}_replicas" in given:
+            found[role] = manifests.replica(kind, {"replicas": given[f"{key}_replicas"]})
+    return found
+
+
+def _replica(kind: str, given: Any) -> dict[str, Any]:
+    """A count; or a container, its image, or a list of containers."""
+    if isinstance(given, int):
+        return manifests.replica(kind, {"replicas": given})
+    replica = manifests.replica(kind, {"replicas": 1})
+    pod = replica["template"]["spec"]
+    if "containers" in given:
+        pod["containers"] = [manifests.container(**each) for each in given["containers"]]
+        return replica
+    changes = {"name": given.get("container", pod["containers"][0]["name"])}
+    if "image" in given:
+        changes["image"] = given["image"]
+    pod["containers"] = [{**pod["containers"][0], **changes}]
+    return replica
+
+
+# ---------------------------------------------------------------------- changes
+
+
+def admission_update(scenario: Scenario) -> None:
+    given, expect = scenario["given"], scenario["expect"]
+    old, new = (_with_policy(scenario["kind"], given[when]) for when in ("old", "new"))
+    findings = Findings()
+    checking.check_change(old, new, findings)
+    if "recommended" in scenario:
+        _as_recommended(scenario["recommended"], findings.problems)
+    kinds = {"CEL immutable": "Invalid"}
+    theirs = [(kinds.get(each["type"], each["type"]), each["field"]) for each in expect["errors"]]
+    assert [(each.sort, each.field) for each in findings.problems] == theirs
+
+
+def _with_policy(kind: str, given: Mapping[str, Any]) -> JobSpec:
+    policy = {name: value for name, value in given.items() if name in POLICY_FIELDS}
+    if "queue" in given:
+        policy["schedulingPolicy"] = {"queue": given["queue"]}
+    require_known(given, (*POLICY_FIELDS, "queue"))
+    roles = {**_needed(kind, "kubeflow.org/v1", {}), "Worker": manifests.replica(kind)}
+    return manifests.understood(manifests.job(kind, roles, runPolicy=policy)).spec
+
+
+def is_external(scenario: Scenario) -> None:
+    """Who is not on our list of names runs a job by itself, even one that we would refuse."""
+    given = scenario["given"]["managedBy"]
+    assert _spec(given or "").is_external == scenario["expect"]["external"]
+
+
+def _spec(managed_by: str) -> JobSpec:
+    spec = manifests.understood(manifests.job("TFJob", {"Worker": manifests.replica("TFJob")})).spec
+    return JobSpec(roles=spec.roles, done_when=spec.done_when, managed_by=managed_by)
+
+
+# ---------------------------------------------------------------------- defaults
+
+
+def default(scenario: Scenario) -> None:
+    """Defaults are compared where people see them: in the manifest written back."""
+    given, kind, version = scenario["given"], scenario["kind"], scenario["api"]
+    if "replicaSpecs" in given:
+        _listed_defaults(scenario)
+        return
+    document = _undefaulted(kind, version, given)
+    written = written_back(document)
+    for name, value in scenario["expect"].items():
+        ours = EXPECTED[name](kind, written) if name in EXPECTED else _anywhere(written, name)
+        theirs = value
+        if isinstance(value, dict):
+            ours = {key: ours.get(key) for key in value}
+        assert ours == theirs, f"{name}: ours {ours}, theirs {theirs}"
+
+
+def _undefaulted(kind: str, version: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    if "role" in given:
+        key = given["role"].split()[0].upper()
+        container = {"name": given["container"], "image": "x", "ports": given["ports"]}
+        replica = {"template": {"spec": {"containers": [container]}}}
+        roles = {key: replica, **_needed(kind, version, {})}
+        return manifests.job(kind, roles, version=version)
+    roles = {
+        role: manifests.replica(kind, {"replicas": n} if isinstance(n := given[key], int) else n)
+        for key, role in ROLES.items()
+        if key in given
+    }
+    roles = {**_needed(kind, version, given), **roles}
+    own = (*SPEC_FIELDS, "cleanPodPolicy", "runPolicy")
+    fields = {name: given[name] for name in own if given.get(name) is not None}
+    return manifests.job(kind, roles, version=version, **fields)
+
+
+def read_form(document: Mapping[str, Any], findings: Findings) -> tuple[Any, Submission]:
+    """A manifest as its form reads it, whatever else is wrong with it."""
+    kind = manifests.kind_named(document["kind"])
+    form = next(form for form in kind.forms if form.version == document["apiVersion"])
+    return form, manifests.read_form(form, document, findings)
+
+
+def written_back(document: Mapping[str, Any]) -> dict[str, Any]:
+    form, submission = read_form(document, Findings())
+    written: dict[str, Any] = form.write(submission)
+    return written
+
+
+def _worker(kind: str, written: Mapping[str, Any]) -> dict[str, Any]:
+    replicas = written["spec"][manifests.FIELDS[kind][0]]
+    worker: dict[str, Any] = replicas["Worker"]
+    return worker
+
+
+def _added_port(kind: str, written: Mapping[str, Any]) -> list[Any]:
+    container = _worker(kind, written)["template"]["spec"]["containers"][0]
+    return [[port["name"], port["containerPort"]] for port in container["ports"]][-1]
+
+
+def _slots(kind: str, written: Mapping[str, Any]) -> int:
+    slots: int = written["spec"]["slotsPerWorker"]
+    return slots
+
+
+EXPECTED: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
+    "role": lambda kind, written: next(
+        key for key in written["spec"][manifests.FIELDS[kind][0]] if key.lower() == "worker"
+    ),
+    "replicas": lambda kind, written: _worker(kind, written)["replicas"],
+    "restartPolicy": lambda kind, written: _worker(kind, written)["restartPolicy"],
+    "added_port": _added_port,
+    "launcher": lambda kind, written: written["spec"]["mpiReplicaSpecs"]["Launcher"],
+    "worker": lambda kind, written: written["spec"]["mpiReplicaSpecs"]["Worker"],
+    "cleanPodPolicy": lambda kind, written: written["spec"]["runPolicy"]["cleanPodPolicy"],
+    "slotsPerWorker_when_building_hostfile": _slots,
+}
+
+
+def _anywhere(written: Mapping[str, Any], name: str) -> Any:
+    """A field of the spec, or of its elastic policy."""
+    spec = written["spec"]
+    return spec.get(name, (spec.get("elasticPolicy") or {}).get(name))
+
+
+# ---------------------------------------------------------------------- the list style of 2018
+
+CONTAINERS = {"TFJob": "tensorflow", "PyTorchJob": "pytorch", "MXJob": "mxnet"}
+
+
+def listed_document(scenario: Scenario) -> dict[str, Any]:
+    kind = scenario["kind"]
+    entries = []
+    for given in scenario["given"]["replicaSpecs"]:
+        name = given.get("container", CONTAINERS[kind])
+        template = {"spec": {"containers": [{"name": name, "image": "x"}]}}
+        own = ("container", "template")
+        entry = {key: value for key, value in given.items() if key not in own}
+        entries.append({**{k: v for k, v in entry.items() if v is not None}, "template": template})
+    metadata = {"name": "test"}
+    return {
+        "apiVersion": scenario["api"],
+        "kind": kind,
+        "metadata": metadata,
+        "spec": {"replicaSpecs": entries},
+    }
+
+
+def _listed_defaults(scenario: Scenario) -> None:
+    spec = written_back(listed_document(scenario))["spec"]
+    entry = spec["replicaSpecs"][0]
+    for name, theirs in scenario["expect"].items():
+        ours = entry.get(name, spec.get(name))
+        assert ours == theirs, f"{name}: ours {ours}, theirs {theirs}"
+
+
+def validate(scenario: Scenario) -> None:
+    require_known(scenario["expect"], ("error",))
+    problems, _ = verdict(listed_document(scenario))
+    _tells_of(scenario["expect"]["error"], problems)
+
+
+READERS: dict[str, Callable[[Scenario], None]] = {
+    "admission create": admission_create,
+    "admission update": admission_update,
+    "validate after defaulting": admission_create,
+    "validate": validate,
+    "is external": is_external,
+    "default": default,
+}

@@ -1,0 +1,119 @@
+"""The scenarios' short forms of manifests, and of what is compared with them."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from adapters.kubernetes.objects import Rendering
+from adapters.kubernetes.site import Site
+from controlplane import events as e
+from controlplane.job import Job, begin, evolve
+from controlplane.kinds.kind import Submission
+from controlplane.model import Slot
+from tests.conformance.kubeflow import manifests
+from tests.conformance.kubeflow.cluster import JOB
+
+# How the number of a role's replicas is written.
+ROLES = {
+    "chief": "Chief",
+    "master": "Master",
+    "launcher": "Launcher",
+    "scheduler": "Scheduler",
+    "server": "Server",
+    "ps": "PS",
+    "worker": "Worker",
+    "workers": "Worker",
+    "evaluator": "Evaluator",
+}
+PORT_NAMES = {
+    "TFJob": "tfjob-port",
+    "PyTorchJob": "pytorchjob-port",
+    "XGBoostJob": "xgboostjob-port",
+    "PaddleJob": "master",
+    "JAXJob": "jaxjob-port",
+    "MXJob": "mxjob-port",
+}
+SIDECAR = {"name": "sidecar", "image": "example.com/sidecar:1"}
+
+
+def roles_of(
+    kind: str, given: Mapping[str, Any], *, sidecar: bool = True, **container: Any
+) -> dict[str, Any]:
+    """Replica specs from counts by role; a role with none is left out."""
+    found = {}
+    for key, role in ROLES.items():
+        if isinstance(given.get(key), int) and given[key] > 0:
+            spec = manifests.replica(kind, {"replicas": given[key]}, **container)
+            if sidecar:
+                spec["template"]["spec"]["containers"].append(SIDECAR)
+            found[role] = spec
+    return found
+
+
+def ports(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    if "port" not in given:
+        return {}
+    return {"ports": [{"name": PORT_NAMES[kind], "containerPort": given["port"]}]}
+
+
+def placed(submission: Submission) -> Job:
+    """The job after all of its ranks were given a place."""
+    submitted = e.JobSubmitted(JOB, submission.namespace, submission.name, submission.spec)
+    job = begin(e.Recorded(1, 0.0, submitted), submitted)
+    placement = tuple(Slot("node-0") for _ in range(submission.spec.size))
+    return evolve(job, e.Recorded(2, 0.0, e.GangPlaced(JOB, 1, placement)))
+
+
+def rendering(document: Mapping[str, Any], site: Site | None = None) -> Rendering:
+    submission = manifests.understood(document)
+    return Rendering(placed(submission), manifests.kind_named(submission.spec.kind), site)
+
+
+def rank_called(rendering: Rendering, name: str) -> int:
+    """The rank that a scenario calls worker-0."""
+    found = [i for i, pod in enumerate(rendering.names) if pod.endswith(f"-{name}")]
+    assert len(found) == 1, f"no pod {name} among {rendering.names}"
+    return found[0]
+
+
+def env_of(container: Mapping[str, Any]) -> dict[str, Any]:
+    """A container's variables as the scenarios write them."""
+    return {each["name"]: _value(each) for each in container.get("env", [])}
+
+
+def _value(variable: Mapping[str, Any]) -> str:
+    source = variable.get("valueFrom")
+    if source:
+        return f"fieldRef:{source['fieldRef']['fieldPath']}"
+    return str(variable.get("value", ""))
+
+
+def is_same_text(ours: object, theirs: object) -> bool:
+    """Whether two values are the same text, or the same JSON document."""
+    if ours is None or str(ours) == str(theirs):
+        return ours is not None
+    try:
+        return bool(json.loads(str(ours)) == json.loads(str(theirs)))
+    except ValueError:
+        return False
+
+
+def compare_env(container: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    ours = env_of(container)
+    wrong = {
+        name: (ours.get(name), value)
+        for name, value in expected.items()
+        if not is_same_text(ours.get(name), value)
+    }
+    assert not wrong, f"(ours, theirs): {wrong}"
+
+
+def lacks(container: Mapping[str, Any], names: Iterable[str]) -> None:
+    found = [name for name in names if name in env_of(container)]
+    assert not found, f"{found} should not be set"
+
+
+def require_known(expect: Mapping[str, Any], known: Iterable[str]) -> None:
+    """What nobody compares would pass unseen."""
+    unknown = sorted(set(expect) - set(known))
+    assert not unknown, f"nobody compares {unknown}; known are: {', '.join(sorted(known))}"
