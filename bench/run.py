@@ -1,7 +1,7 @@
 """Runs every benchmark, prints a table, and writes bench/results.json.
 
-`python -m bench.run [--quick] [NAME ...]`; names are append, library, engine, replay, virtual,
-http, watchers. Figures are for this machine and this run; the ratios are what travels.
+`python -m bench.run [--quick] [NAME ...]`; the names are those of SUITES. Figures are for this
+machine and this run; the ratios are what travels.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import append, engine, http, library_baseline, replay, virtual, watchers
+from bench import append, engine, http, library_baseline, rendering, replay, virtual, watchers
 
 SUITES = {
     "append": append.run,
@@ -22,6 +22,7 @@ SUITES = {
     "virtual": virtual.run,
     "http": http.run,
     "watchers": watchers.run,
+    "rendering": rendering.run,
 }
 RESULTS = Path(__file__).parent / "results.json"
 

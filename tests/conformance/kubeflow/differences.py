@@ -44,16 +44,11 @@ def _restarted_in_place_after_a_permanent_exit(scenario: Scenario) -> bool:
     return told.startswith("running, last termination") and scenario["expect"]["state"] == "Failed"
 
 
-def _reason_of_a_pod(scenario: Scenario) -> bool:
-    return "/" in str(scenario["expect"].get("failed_reason", ""))
-
-
 DIFFERENCES: tuple[Difference, ...] = (
     Difference("A finished job always has its completion time", _finished_without_a_time),
     Difference("A replica that is told to go has not failed", _told_to_go),
     Difference("The framework's port is never missing", _port_is_missing),
     Difference("A container that runs is running", _restarted_in_place_after_a_permanent_exit),
-    Difference("A launcher is one rank, not a Job with many pods", _reason_of_a_pod),
 )
 
 
