@@ -26,7 +26,7 @@ V1ALPHA2_LABELS = {"group": "group_name", "job": "mpi_job_name", "role": "mpi_ro
 _CONTAINER = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
-class MPIJobSpec(Struct, frozen=True, forbid_unknown_fields=True):
+class MPIJobSpecV1(Struct, frozen=True, forbid_unknown_fields=True):
     mpiReplicaSpecs: dict[str, ReplicaSpec] | None = None
     runPolicy: RunPolicy = RunPolicy()
     slotsPerWorker: int | None = None
@@ -34,15 +34,15 @@ class MPIJobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     mainContainer: str = ""
 
 
-class MPIJob(Struct, frozen=True, forbid_unknown_fields=True):
+class MPIJobV1(Struct, frozen=True, forbid_unknown_fields=True):
     apiVersion: Literal["kubeflow.org/v1"]
     kind: Literal["MPIJob"]
     metadata: Metadata
-    spec: MPIJobSpec
+    spec: MPIJobSpecV1
     status: Any = UNSET
 
 
-class MPIJobSpecV1Alpha2(MPIJobSpec, frozen=True, forbid_unknown_fields=True):
+class MPIJobSpecV1Alpha2(MPIJobSpecV1, frozen=True, forbid_unknown_fields=True):
     backoffLimit: int | None = None
     activeDeadlineSeconds: int | None = None
     mpiDistribution: str = "open_mpi"
@@ -56,7 +56,7 @@ class MPIJobV1Alpha2(Struct, frozen=True, forbid_unknown_fields=True):
     status: Any = UNSET
 
 
-def read(job: MPIJob, findings: Findings) -> Submission:
+def read(job: MPIJobV1, findings: Findings) -> Submission:
     return _read(V1, job.metadata, job.spec, job.spec.runPolicy, {}, findings)
 
 
@@ -76,7 +76,7 @@ def read_v1alpha2(job: MPIJobV1Alpha2, findings: Findings) -> Submission:
 def _read(
     generation: mpi.Generation,
     metadata: Metadata,
-    spec: MPIJobSpec,
+    spec: MPIJobSpecV1,
     policy: RunPolicy,
     more: dict[str, Any],
     findings: Findings,
@@ -92,7 +92,7 @@ def _read(
     return mpi.submission(generation, metadata, clean, roles, options, findings)
 
 
-def _check_main_container(spec: MPIJobSpec, findings: Findings) -> None:
+def _check_main_container(spec: MPIJobSpecV1, findings: Findings) -> None:
     """The launcher runs its commands in this container of a worker, so each worker must have it."""
     name = spec.mainContainer
     known = [
@@ -122,5 +122,5 @@ def tell_v1alpha2(gang: Gang) -> Callable[[int], Told]:
     return mpi_exec.tell(gang, lambda rank: mpi_exec.old_labels(V1ALPHA2_LABELS, gang, rank))
 
 
-FORM = Form(V1.version, MPIJob, read, write)
+FORM = Form(V1.version, MPIJobV1, read, write)
 FORM_V1ALPHA2 = Form(V1ALPHA2.version, MPIJobV1Alpha2, read_v1alpha2, write)

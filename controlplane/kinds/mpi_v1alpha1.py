@@ -54,7 +54,7 @@ ON_MASTER = {
 }
 
 
-class MPIJobSpec(Struct, frozen=True, forbid_unknown_fields=True):
+class MPIJobSpecV1Alpha1(Struct, frozen=True, forbid_unknown_fields=True):
     template: PodTemplate
     gpus: int | None = None
     gpusPerNode: int | None = None
@@ -68,11 +68,11 @@ class MPIJobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     replicas: int | None = None
 
 
-class MPIJob(Struct, frozen=True, forbid_unknown_fields=True):
+class MPIJobV1Alpha1(Struct, frozen=True, forbid_unknown_fields=True):
     apiVersion: Literal["kubeflow.org/v1alpha1"]
     kind: Literal["MPIJob"]
     metadata: Metadata
-    spec: MPIJobSpec
+    spec: MPIJobSpecV1Alpha1
     status: Any = UNSET
 
 
@@ -83,7 +83,7 @@ class Share(NamedTuple):
     units: int
 
 
-def read(job: MPIJob, findings: Findings) -> Submission:
+def read(job: MPIJobV1Alpha1, findings: Findings) -> Submission:
     spec = job.spec
     units = spec.processingResourceType
     check_choice("spec.processingResourceType", units, RESOURCE_TYPES, findings)
@@ -101,7 +101,7 @@ def read(job: MPIJob, findings: Findings) -> Submission:
     return mpi.submission(V1ALPHA1, job.metadata, clean, launcher_last(roles), options, findings)
 
 
-def shared_out(spec: MPIJobSpec, findings: Findings) -> Share:
+def shared_out(spec: MPIJobSpecV1Alpha1, findings: Findings) -> Share:
     """The arithmetic of this version: a total over nodes of a size, or replicas as they are."""
     counts = {"gpus": "gpusPerNode", "processingUnits": "processingUnitsPerNode"}
     given = [field for field in (*counts, "replicas") if getattr(spec, field) is not None]
@@ -131,7 +131,7 @@ def shared_out(spec: MPIJobSpec, findings: Findings) -> Share:
     return Share(total // per_node, per_node)
 
 
-def _units_asked(spec: MPIJobSpec) -> int:
+def _units_asked(spec: MPIJobSpecV1Alpha1) -> int:
     """What the template asks for by itself."""
     containers = spec.template.spec.containers
     limits = containers[0].resources.limits if containers else {}
@@ -139,7 +139,7 @@ def _units_asked(spec: MPIJobSpec) -> int:
     return asked.whole if asked is not None else 0
 
 
-def _launcher(spec: MPIJobSpec) -> Role:
+def _launcher(spec: MPIJobSpecV1Alpha1) -> Role:
     """Refusals are the worker's business, which has the same template."""
     pod = spec.template.spec
     first = [replace(each, resources=Resources()) for each in pod.containers[:1]]
@@ -156,7 +156,7 @@ def _launcher(spec: MPIJobSpec) -> Role:
     )
 
 
-def _worker(spec: MPIJobSpec, share: Share, findings: Findings) -> Role:
+def _worker(spec: MPIJobSpecV1Alpha1, share: Share, findings: Findings) -> Role:
     pod, resource = spec.template.spec, spec.processingResourceType
     first = []
     for each in pod.containers[:1]:
@@ -229,4 +229,4 @@ def status(job: Job) -> dict[str, Any]:
     return {**found, "workerReplicas": ready}
 
 
-FORM = Form(V1ALPHA1.version, MPIJob, read, write, status)
+FORM = Form(V1ALPHA1.version, MPIJobV1Alpha1, read, write, status)
