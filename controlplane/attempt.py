@@ -201,11 +201,15 @@ def with_ranks(attempt: Attempt, event: e.JobEvent, at: float) -> Attempt:
 
 
 def _dismissed(ranks: tuple[Rank, ...]) -> RankChanges:
-    """Ranks in back-off have no process that could be reported gone: they let go at once."""
+    """No rank runs once more. Those in back-off have no process that could be reported gone, so
+    they let go at once; the others that were to run again let go when the old process is gone."""
     return [
-        (index, replace(rank, state=RankState.EXITED, retry_at=None))
+        (
+            index,
+            replace(rank, state=_EXITED if rank.state is _BACKOFF else rank.state, retry_at=None),
+        )
         for index, rank in enumerate(ranks)
-        if rank.state is _BACKOFF
+        if rank.retry_at is not None
     ]
 
 

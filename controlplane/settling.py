@@ -61,10 +61,10 @@ def _judge(draft: Draft, attempt: Attempt) -> None:
     job = draft.job
     if _has_succeeded(job, attempt):
         draft.add(e.JobSucceeded(job.id))
-    elif failing := _failing(draft, attempt):
-        _fail(draft, attempt, failing)
     elif used_up := _used_up_in_place(job, attempt):
         stop_attempt(draft, used_up)
+    elif failing := _failing(draft, attempt):
+        _fail(draft, attempt, failing)
     elif attempt.state is _STARTING and attempt.up == len(attempt.ranks):
         draft.add(e.GangStarted(job.id, attempt.number))
 

@@ -288,3 +288,13 @@ def test_a_rank_that_was_let_go_may_end_as_it_likes():
 
     assert given.job().phase is Phase.RUNNING
     given.when_scheduled().then_kinds(e.RanksAdded)
+
+
+def test_a_leaving_rank_lets_go_when_its_job_is_stopped_meanwhile():
+    given = running_job(spec(restart=ALONE)).when(leaving(0))
+    given.when(c.CancelJob(id="x", namespace="default", name="train"))
+
+    given.when(exited(0, 143), gone(1))
+
+    assert given.job().live_attempt is None
+    assert given.world.free.total == 8
