@@ -72,4 +72,4 @@ def test_scalars_mean_what_they_mean_to_the_server() -> None:
 def test_every_example_is_a_manifest_or_a_cluster(path: Path) -> None:
     for document in read_documents(str(path)):
         if "cluster" not in path.name:
-            assert read_manifest(document.value).spec.gpus > 0
+            assert read_manifest(document.value).spec.size > 0
