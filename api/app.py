@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from api import convert, docs, events, health, job_changes, jobs, nodes, past, queues
+from api import convert, docs, events, health, job_changes, jobs, manifests, nodes, past, queues
 from api.access import ACCESS, Access
 from api.control import CONTROL, Control
 from api.docs import OPENAPI, write_openapi
@@ -26,6 +26,7 @@ ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES,
     *job_changes.ROUTES,
     *convert.ROUTES,
+    *manifests.ROUTES,
     *nodes.ROUTES,
     *queues.ROUTES,
     *events.ROUTES,

@@ -31,6 +31,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "convert": Entry("cli.convert", "convert", "Show a manifest in another form."),
         "list": Entry("cli.jobs", "list_command", "List jobs."),
         "get": Entry("cli.jobs", "get", "Show one job in full."),
+        "manifest": Entry("cli.manifests", "manifest", "Show a job as its own kind shows it."),
+        "told": Entry("cli.manifests", "told", "Show what a rank is told."),
         "why": Entry("cli.jobs", "why", "Say why a job waits, restarts or ended."),
         "wait": Entry("cli.jobs", "wait", "Wait for the end of jobs."),
         "logs": Entry("cli.job_logs", "logs", "Show what the ranks of a job wrote."),

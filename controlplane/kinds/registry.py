@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from controlplane.errors import Problem, Rejected
+from controlplane.job import Job, Phase
 from controlplane.kinds import (
     hostfile_job,
     jax,
@@ -23,8 +24,9 @@ from controlplane.kinds import (
     trainer,
     xgboost,
 )
+from controlplane.kinds.conditions import timestamp
 from controlplane.kinds.findings import Findings
-from controlplane.kinds.kind import Form, Kind, Submission
+from controlplane.kinds.kind import Form, Gang, Kind, Submission, Told
 from controlplane.kinds.structure import shown
 from controlplane.model import JobSpec
 
@@ -172,11 +174,15 @@ NATIVE, OWN = "native", "own"
 def convert_manifest(document: object, to: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     """A manifest in another form, and warnings about it; `to` is native, own or KIND/VERSION."""
     submission = read_manifest(document)
+    return write_manifest(submission, *_named(to)), submission.warnings
+
+
+def _named(to: str) -> tuple[str, str]:
+    """The kind and version that people mean; both are empty for a job's own."""
     if to in (NATIVE, OWN):
-        name = native.NAME if to == NATIVE else ""
-        return write_manifest(submission, name), submission.warnings
+        return native.NAME if to == NATIVE else "", ""
     kind, _, version = to.partition("/")
-    return write_manifest(submission, kind, version), submission.warnings
+    return kind, version
 
 
 def write_manifest(submission: Submission, kind: str = "", version: str = "") -> dict[str, Any]:
@@ -222,3 +228,22 @@ def _differences(one: Submission | JobSpec, other: Submission | JobSpec) -> Iter
     for name in one.__struct_fields__:
         if name not in ("spec", "warnings") and getattr(one, name) != getattr(other, name):
             yield name
+
+
+# ------------------------------------------------------------------ jobs
+
+
+def manifest_of(job: Job, to: str = OWN) -> dict[str, Any]:
+    """A job's manifest as a cluster would return it: what it is, and its status in its own words."""
+    kind, version = _named(to)
+    asleep = job.phase is Phase.SUSPENDED
+    document = write_manifest(Submission(job.namespace, job.name, job.spec, asleep), kind, version)
+    form = _forms[document["apiVersion"], document["kind"]]
+    metadata = {**document["metadata"], "uid": job.id}
+    metadata["creationTimestamp"] = timestamp(job.submitted_at)
+    return {**document, "metadata": metadata, "status": form.status(job)}
+
+
+def told_of(job: Job, rank: int, domain: str = "") -> Told:
+    """What a rank of the job is told, on whatever cluster it runs."""
+    return kind_of(job.spec).tell(Gang(job.namespace, job.name, job.spec, domain))(rank)
