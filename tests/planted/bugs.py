@@ -18,6 +18,7 @@ WORLDS = ("tests/scenarios/test_scenarios.py",)
 LOGS = ("tests/contracts/test_event_log.py",)
 CLUSTER = ("tests/contracts/test_cluster.py", "tests/adapters/test_simulated_cluster.py")
 API = ("tests/api",)
+KUBERNETES = ("tests/adapters/kubernetes",)
 
 BUGS = (
     Bug(
@@ -175,5 +176,61 @@ BUGS = (
         "                self._tell_again(seen)\n                self._start_again(seen, job, attempt)",
         "                self._start_again(seen, job, attempt)",
         CLUSTER,
+    ),
+    Bug(
+        "plan: what is already going is deleted again",
+        "adapters/kubernetes/plan.py",
+        "        if not is_terminating(document):\n            self._plan.delete",
+        "        if document:\n            self._plan.delete",
+        KUBERNETES,
+    ),
+    Bug(
+        "plan: a pod of an older run stands for the new one",
+        "adapters/kubernetes/plan.py",
+        "        return (mark.attempt, mark.incarnation) == run",
+        "        return mark.attempt == run[0]",
+        KUBERNETES,
+    ),
+    Bug(
+        "plan: a vanished pod of a running rank is made again behind the core's back",
+        "adapters/kubernetes/plan.py",
+        "attempt.ranks[rank].state is RankState.PENDING",
+        "attempt.ranks[rank].state is not RankState.EXITED",
+        KUBERNETES,
+    ),
+    Bug(
+        "plan: the pods of a finished job run on",
+        "adapters/kubernetes/plan.py",
+        "CleanPods.NONE: (Wish.LEAVE, Wish.END)",
+        "CleanPods.NONE: (Wish.LEAVE, Wish.LEAVE)",
+        KUBERNETES,
+    ),
+    Bug(
+        "plan: what belongs to somebody else is taken for ours",
+        "adapters/kubernetes/plan.py",
+        "return labels_of(document).get(JOB_ID) == self._job.id",
+        "return JOB_ID in labels_of(document)",
+        KUBERNETES,
+    ),
+    Bug(
+        "sightings: a pod that is being deleted counts as ended",
+        "adapters/kubernetes/sightings.py",
+        "return Sighting(started=True, leaving=leaving, restarts=restarts)",
+        "return Sighting(started=True, exit=leaving, restarts=restarts)",
+        KUBERNETES,
+    ),
+    Bug(
+        "sightings: an evicted pod's exit code is blamed on the person",
+        "adapters/kubernetes/sightings.py",
+        "cause = _platform_cause(status) or CONTAINER_REASONS",
+        "cause = CONTAINER_REASONS",
+        KUBERNETES,
+    ),
+    Bug(
+        "pods: the person's value hides ours",
+        "adapters/kubernetes/pods.py",
+        'if each["name"] not in ours), *ours.values()]',
+        "if True), *(v for k, v in ours.items() if k not in set_already)]",
+        KUBERNETES,
     ),
 )
