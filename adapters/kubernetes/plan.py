@@ -6,7 +6,8 @@ Laws that hold here:
    one is empty, and where nothing differs nothing is written.
 2. Names are stable over a job's attempts, so a pod of an older run is deleted first, and the new
    one is made only when the old one is gone: no rank runs twice.
-3. An object of the same name that is not ours is never touched; it is a conflict with a reason.
+3. An object of the same name that is not ours is never touched; it is a conflict with a reason,
+   and nothing is made beside it (`sightings.blocked` tells the core).
 4. A rank whose pod has vanished is not given another one here. The core hears of it and decides.
 """
 
@@ -160,6 +161,9 @@ class _Planner:
         # Names must resolve and files be there before the first process looks for them.
         if self._may_have_pods:
             self._plan.create.extend(pods)
+        if self._plan.conflicts:
+            # All of a gang or none of it: what could not be completed is not begun.
+            self._plan.create.clear()
         return self._plan
 
     @property

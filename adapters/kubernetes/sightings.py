@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from adapters.kubernetes.marks import Document, is_terminating, mark_of
-from adapters.kubernetes.plan import is_ending, is_over
+from adapters.kubernetes.plan import Conflict, is_ending, is_over
 from controlplane.attempt import LIVE, Attempt, AttemptState, RankState
 from controlplane.commands import ReportRanks
+from controlplane.effects import ranks_to_run
 from controlplane.job import Job
 from controlplane.model import Cause, Exit
 
@@ -93,6 +94,26 @@ def reports(job: Job, names: Sequence[str], pods: Mapping[str, Document]) -> lis
         report.command(job.id, attempt.number, incarnation)
         for incarnation, report in sorted(found.items())
         if report
+    ]
+
+
+def blocked(job: Job, conflicts: Sequence[Conflict]) -> list[ReportRanks]:
+    """What the control plane hears when the gang cannot be made: it tries again later.
+
+    Only of ranks that have not started; those that run are not harmed by it.
+    """
+    attempt = job.attempt
+    if attempt is None or not conflicts:
+        return []
+    message = _cut("; ".join(each.message for each in conflicts))
+    found = defaultdict[int, _Report](_Report)
+    for rank in ranks_to_run(job):
+        if attempt.ranks[rank].state is RankState.PENDING:
+            end = Exit(rank, None, Cause.START_TIMEOUT, message)
+            found[attempt.ranks[rank].incarnation].exited.append(end)
+    return [
+        report.command(job.id, attempt.number, incarnation)
+        for incarnation, report in sorted(found.items())
     ]
 
 

@@ -1,7 +1,8 @@
 """The status of a TrainJob: three conditions, and a line for each part of its runtime.
 
 The operator has no word for what lies between: a job that waits and one that runs look the same in
-the conditions, and only `jobsStatus` tells them apart. Muster's own view says it.
+the conditions, and only `jobsStatus` tells them apart. Muster's own view says it. One thing is said
+here that the operator leaves to its log: what went wrong when a job is to be tried again.
 """
 
 from collections.abc import Sequence
@@ -41,6 +42,9 @@ def _conditions(job: Job) -> list[dict[str, Any]]:
     elif job.phase in FAILURES:
         reason = REASONS.get(job.reason, "FailedJobs")
         found.append(_condition("Failed", True, reason, job.message, job.finished_at))
+    elif job.phase is Phase.RESTARTING and job.restarts and job.reason:
+        last = job.restarts[-1]
+        found.append(_condition("Failed", False, "Restarting", last.message, last.at))
     return found
 
 

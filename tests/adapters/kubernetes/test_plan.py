@@ -148,7 +148,7 @@ def test_what_belongs_to_somebody_else_is_a_conflict_and_is_not_touched() -> Non
     assert "job-2" in told["Service", "job-1"].message
     assert found_.delete == []
     assert found_.patch == []
-    assert names(found_) == ["job-1-worker-1"]
+    assert found_.create == [], "all of a gang or none of it"
 
 
 def test_a_role_that_waits_for_another_has_no_pods_until_that_runs() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from adapters.kubernetes.nodes import survey
-from adapters.kubernetes.sightings import MESSAGE_LENGTH_MAX, Trouble, reports, see
+from adapters.kubernetes.plan import Conflict
+from adapters.kubernetes.sightings import MESSAGE_LENGTH_MAX, Trouble, blocked, reports, see
 from controlplane import events as e
 from controlplane.commands import ReportRanks
 from controlplane.model import Cause, Exit, Restart
@@ -227,6 +228,16 @@ def test_who_is_waited_for_has_started_only_when_it_can_be_reached() -> None:
     ready = [{"type": "Ready", "status": "True"}]
     observed["job-1-worker-0"]["status"]["conditions"] = ready
     assert told(two, observed)[0].started == (1,)
+
+
+def test_a_gang_that_cannot_be_made_is_told_to_the_core_unless_it_runs() -> None:
+    conflict = Conflict("Service", "s", "Service s belongs to somebody else")
+    fresh = job()
+    (report,) = blocked(fresh, [conflict])
+    assert [end.rank for end in report.exited] == [0, 1]
+    assert report.exited[0].message == conflict.message
+    assert blocked(fresh, []) == []
+    assert blocked(running(fresh, 1.0), [conflict]) == []
 
 
 def test_the_same_pods_give_the_same_reports() -> None:

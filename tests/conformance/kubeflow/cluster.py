@@ -16,7 +16,7 @@ from adapters.kubernetes.marks import JOB_ID, is_terminating, labels_of, mark_of
 from adapters.kubernetes.objects import Rendering
 from adapters.kubernetes.plan import Conflict, Plan, Ref, is_ending, is_over, plan, sweep
 from adapters.kubernetes.pods import Notice
-from adapters.kubernetes.sightings import reports
+from adapters.kubernetes.sightings import blocked, reports
 from adapters.kubernetes.site import Site
 from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process
@@ -251,7 +251,9 @@ class Bench:
         planned.conflicts[:] = new
         self.store.carry_out(planned, self.done)
         self.told += notices_of_plan(planned)
-        return not planned.is_empty
+        for report in blocked(job, planned.conflicts):
+            self.ask(report)
+        return not planned.is_empty or bool(planned.conflicts)
 
     def recorded(self, after: int = 0) -> list[e.Recorded]:
         return [each for each in self.log.events if each.position > after]

@@ -351,8 +351,12 @@ def _changes_its_mind(scenario: Scenario) -> None:
     """A running job is suspended, or a suspended one resumed."""
     given, expect = scenario["given"], scenario["expect"]
     suspends = given["suspend"].endswith("true")
-    before = {**given, "suspend": not suspends}
-    bench = begun(mpi.document_of(scenario["api"], before))
+    document = mpi.document_of(scenario["api"], {**given, "suspend": not suspends})
+    template = document["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]
+    template["metadata"] = {"labels": {"l": "1"}, "annotations": {"a": "1"}}
+    template["spec"].update(nodeSelector={"n": "1"}, tolerations=[{"key": "t"}])
+    template["spec"]["schedulingGates"] = [{"name": "g"}]
+    bench = begun(document)
     bench.reconcile()
     if suspends:
         _all_run(bench)
@@ -371,11 +375,23 @@ def _changes_its_mind(scenario: Scenario) -> None:
         assert len(_workers(done.deleted_names("Pod"))) == expect["deleted_workers"]
     if "created_workers" in expect:
         assert len(_workers(done.created_names("Pod"))) == expect["created_workers"]
+    if "launcher_template_synced" in expect:
+        _made_from(template, bench.store.pods()["job-launcher"], expect["launcher_template_synced"])
     if "startTime" in expect:
         assert expect["startTime"] == "now"
         assert status_of(bench.job)["startTime"] == "1970-01-01T00:01:40Z"  # type: ignore[arg-type]
     if "replicaStatuses" in expect:
         compare_counts(bench, {"Worker": expect["replicaStatuses"]["Worker"]})
+
+
+def _made_from(template: Mapping[str, Any], pod: Mapping[str, Any], parts: Iterable[str]) -> None:
+    """A launcher that is made when the job is resumed has everything that its template says now."""
+    for part in parts:
+        name = part.removesuffix("(merge)")
+        if name in ("labels", "annotations"):
+            assert template["metadata"][name].items() <= pod["metadata"][name].items(), name
+        else:
+            assert pod["spec"][name] == template["spec"][name], name
 
 
 def _workers(names: list[str]) -> list[str]:
