@@ -11,11 +11,10 @@ Laws that hold here:
 4. A rank whose pod has vanished is not given another one here. The core hears of it and decides.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from enum import Enum, auto
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from adapters.kubernetes import gang_schedulers
+from adapters.kubernetes import changes, gang_schedulers
 from adapters.kubernetes.marks import (
     JOB_ID,
     Document,
@@ -25,15 +24,12 @@ from adapters.kubernetes.marks import (
     name_of,
 )
 from adapters.kubernetes.objects import KeyPair, Rendering
+from adapters.kubernetes.wishes import LAST_SECONDS, Wish, is_ending, pod_wish
 from controlplane.attempt import LIVE, RankState
 from controlplane.effects import ranks_to_run
-from controlplane.job import Job, Phase
-from controlplane.model import CleanPods
+from controlplane.job import Phase
 
 CONFLICT_REASON = "ErrResourceExists"
-OVER_PHASES = ("Succeeded", "Failed")
-# A pod that must end but whose object and logs are to stay is given this long to live.
-LAST_SECONDS = 1
 
 
 class Ref(NamedTuple):
@@ -72,33 +68,6 @@ class Plan(NamedTuple):
 Observed = Mapping[Ref, Document]
 
 
-class Wish(Enum):
-    """What should be true of a pod."""
-
-    EXIST = auto()
-    LEAVE = auto()
-    # Whatever runs in it is to end, but the object stays.
-    END = auto()
-    ABSENT = auto()
-
-
-# What the state of a rank in a live attempt says about its pod, if it is not to run now.
-RANK_WISHES = {
-    RankState.PENDING: Wish.ABSENT,
-    RankState.RUNNING: Wish.LEAVE,
-    RankState.BACKOFF: Wish.ABSENT,
-    RankState.LOST: Wish.LEAVE,
-    RankState.EXITED: Wish.LEAVE,
-    RankState.GONE: Wish.LEAVE,
-}
-# What becomes of a finished job's pods: those that are over, and those that are not.
-CLEAN_WISHES = {
-    CleanPods.NONE: (Wish.LEAVE, Wish.END),
-    CleanPods.RUNNING: (Wish.LEAVE, Wish.ABSENT),
-    CleanPods.ALL: (Wish.ABSENT, Wish.ABSENT),
-}
-
-
 def plan(rendering: Rendering, observed: Observed, key_pair: KeyPair) -> Plan:
     """All that is to do for one job now."""
     return _Planner(rendering, observed, key_pair).plan()
@@ -113,30 +82,6 @@ def sweep(observed: Observed, is_known: Callable[[str], bool]) -> list[Ref]:
         and JOB_ID in labels_of(document)
         and not is_terminating(document)
     ]
-
-
-def pod_wish(job: Job, rank: int | None, pod: Document | None, to_run: Collection[int]) -> Wish:
-    """What should be true of the pod of a rank; `rank` is None for one that the job has no more.
-
-    `to_run` are the ranks that should run now (`effects.ranks_to_run`).
-    """
-    if job.finished:
-        if pod is None:
-            return Wish.LEAVE
-        if job.deleting:
-            return Wish.ABSENT
-        over, going = CLEAN_WISHES[job.spec.clean]
-        return over if is_over(pod) else going
-    attempt = job.attempt
-    if rank is None or attempt is None or attempt.state not in LIVE:
-        return Wish.ABSENT
-    if rank in to_run:
-        return Wish.EXIST
-    return RANK_WISHES[attempt.ranks[rank].state]
-
-
-def is_over(pod: Document) -> bool:
-    return pod.get("status", {}).get("phase") in OVER_PHASES
 
 
 class _Planner:
@@ -231,7 +176,7 @@ class _Planner:
                 if job.deleting:
                     continue
             elif self._is_active:
-                self._make("Service", document, _service_changes)
+                self._make("Service", document, changes.service)
             wanted.add(name)
         for service in self._ours("Service"):
             if name_of(service) not in wanted:
@@ -265,9 +210,9 @@ class _Planner:
         assert attempt is not None
         running = [i for i, rank in enumerate(attempt.ranks) if rank.state is RankState.RUNNING]
         for document in self._rendering.config_maps(running):
-            self._make("ConfigMap", document, _data_changes)
+            self._make("ConfigMap", document, changes.data)
         for document in self._rendering.accounts():
-            self._make(document["kind"], document, _right_changes)
+            self._make(document["kind"], document, changes.rules)
         for name in self._rendering.secrets():
             found = self._observed.get(Ref("Secret", name))
             if found is None:
@@ -279,7 +224,7 @@ class _Planner:
         self,
         kind: str,
         document: dict[str, Any],
-        changes: Callable[[Document, Document], dict[str, Any]],
+        compare: Callable[[Document, Document], dict[str, Any]],
     ) -> None:
         name = name_of(document)
         found = self._observed.get(Ref(kind, name))
@@ -287,7 +232,7 @@ class _Planner:
             self._plan.create.append(document)
         elif not self._is_ours(found):
             self._conflict(kind, name, found)
-        elif body := changes(found, document):
+        elif body := compare(found, document):
             self._plan.patch.append(Patch(kind, name, body))
 
     # ------------------------------------------------------------------ whose is it
@@ -309,42 +254,3 @@ class _Planner:
         whose = f"job {other}" if other else "somebody else"
         told = f"{kind} {name} exists already and belongs to {whose}; remove or rename one of them"
         self._plan.conflicts.append(Conflict(kind, name, told))
-
-
-def is_ending(pod: Document) -> bool:
-    """Whether the pod has been given its last seconds."""
-    return bool(pod.get("spec", {}).get("activeDeadlineSeconds") == LAST_SECONDS)
-
-
-def _service_changes(found: Document, wanted: Document) -> dict[str, Any]:
-    """Only what we ask for is compared: the server fills in the rest."""
-    spec: Mapping[str, Any] = found.get("spec", {})
-    ask: Mapping[str, Any] = wanted["spec"]
-    body: dict[str, Any] = {}
-    if spec.get("selector") != ask["selector"]:
-        body["selector"] = ask["selector"]
-    if _ports(spec) != _ports(ask):
-        body["ports"] = ask["ports"]
-    early = bool(ask.get("publishNotReadyAddresses"))
-    if bool(spec.get("publishNotReadyAddresses")) != early:
-        body["publishNotReadyAddresses"] = early
-    return {"spec": body} if body else {}
-
-
-def _ports(spec: Mapping[str, Any]) -> list[tuple[str, int]]:
-    ports: Iterable[Mapping[str, Any]] = spec.get("ports") or ()
-    return sorted((port.get("name", ""), port["port"]) for port in ports)
-
-
-def _data_changes(found: Document, wanted: Document) -> dict[str, Any]:
-    have: Mapping[str, str] = found.get("data") or {}
-    ask: Mapping[str, str] = wanted.get("data") or {}
-    if have == ask:
-        return {}
-    return {"data": {**dict.fromkeys(set(have) - set(ask)), **ask}}
-
-
-def _right_changes(found: Document, wanted: Document) -> dict[str, Any]:
-    """A role's rules follow the job's size; who it is given to does not change."""
-    rules = wanted.get("rules")
-    return {"rules": rules} if rules and found.get("rules") != rules else {}

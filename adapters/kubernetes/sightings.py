@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from adapters.kubernetes.marks import Document, is_terminating, mark_of
-from adapters.kubernetes.plan import Conflict, is_ending, is_over
+from adapters.kubernetes.plan import Conflict
+from adapters.kubernetes.wishes import is_ending, is_over
 from controlplane.attempt import LIVE, Attempt, AttemptState, RankState
 from controlplane.commands import ReportRanks
 from controlplane.effects import ranks_to_run

@@ -11,12 +11,14 @@ from tests.conformance.conftest import all_scenarios
 from tests.conformance.kubeflow import (
     admission,
     building,
+    defaults,
     gang,
     legacy,
     lives,
     mpi,
     one_reconcile,
     rules,
+    syncs,
     trainer,
 )
 from tests.conformance.kubeflow.differences import DIFFERENCES, SHARE_MAX, difference
@@ -28,8 +30,10 @@ READERS: dict[str, Callable[[Scenario], None]] = {
     **one_reconcile.READERS,
     **building.READERS,
     **admission.READERS,
+    **defaults.READERS,
     **mpi.READERS,
     **lives.READERS,
+    **syncs.READERS,
     **gang.READERS,
     **rules.READERS,
     **legacy.READERS,

@@ -200,7 +200,7 @@ BUGS = (
     ),
     Bug(
         "plan: the pods of a finished job run on",
-        "adapters/kubernetes/plan.py",
+        "adapters/kubernetes/wishes.py",
         "CleanPods.NONE: (Wish.LEAVE, Wish.END)",
         "CleanPods.NONE: (Wish.LEAVE, Wish.LEAVE)",
         KUBERNETES,

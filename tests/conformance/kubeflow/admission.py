@@ -1,4 +1,4 @@
-"""Scenarios at the door: what is refused with which path, what is warned of, and what defaults say."""
+"""Scenarios at the door: what is refused, with which path, and what is warned of."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -118,7 +118,7 @@ def _as_recommended(recommended: str, problems: list[Any]) -> None:
 
 def document_of(kind: str, version: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """A manifest that is right in everything that the scenario does not speak of."""
-    roles = {**_needed(kind, version, given), **_roles(kind, given)}
+    roles = {**needed(kind, version, given), **_roles(kind, given)}
     policy = {name: given[name] for name in POLICY_FIELDS if name in given}
     fields = {name: _text(given[name]) for name in SPEC_FIELDS if name in given}
     document = manifests.job(
@@ -140,7 +140,7 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int) else value
 
 
-def _needed(kind: str, version: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def needed(kind: str, version: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if "roles" in given:
         return {}
     needed = NEEDED.get((kind, version), {} if _roles(kind, given) else {"Worker": 1})
@@ -195,7 +195,7 @@ def _with_policy(kind: str, given: Mapping[str, Any]) -> JobSpec:
     if "queue" in given:
         policy["schedulingPolicy"] = {"queue": given["queue"]}
     require_known(given, (*POLICY_FIELDS, "queue"))
-    roles = {**_needed(kind, "kubeflow.org/v1", {}), "Worker": manifests.replica(kind)}
+    roles = {**needed(kind, "kubeflow.org/v1", {}), "Worker": manifests.replica(kind)}
     return manifests.understood(manifests.job(kind, roles, runPolicy=policy)).spec
 
 
@@ -210,90 +210,11 @@ def _spec(managed_by: str) -> JobSpec:
     return JobSpec(roles=spec.roles, done_when=spec.done_when, managed_by=managed_by)
 
 
-# ---------------------------------------------------------------------- defaults
-
-
-def default(scenario: Scenario) -> None:
-    """Defaults are compared where people see them: in the manifest written back."""
-    given, kind, version = scenario["given"], scenario["kind"], scenario["api"]
-    if "replicaSpecs" in given:
-        _listed_defaults(scenario)
-        return
-    document = _undefaulted(kind, version, given)
-    written = written_back(document)
-    for name, value in scenario["expect"].items():
-        ours = EXPECTED[name](kind, written) if name in EXPECTED else _anywhere(written, name)
-        theirs = value
-        if isinstance(value, dict):
-            ours = {key: ours.get(key) for key in value}
-        assert ours == theirs, f"{name}: ours {ours}, theirs {theirs}"
-
-
-def _undefaulted(kind: str, version: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    if "role" in given:
-        key = given["role"].split()[0].upper()
-        container = {"name": given["container"], "image": "x", "ports": given["ports"]}
-        replica = {"template": {"spec": {"containers": [container]}}}
-        roles = {key: replica, **_needed(kind, version, {})}
-        return manifests.job(kind, roles, version=version)
-    roles = {
-        role: manifests.replica(kind, {"replicas": n} if isinstance(n := given[key], int) else n)
-        for key, role in ROLES.items()
-        if key in given
-    }
-    roles = {**_needed(kind, version, given), **roles}
-    own = (*SPEC_FIELDS, "cleanPodPolicy", "runPolicy")
-    fields = {name: given[name] for name in own if given.get(name) is not None}
-    return manifests.job(kind, roles, version=version, **fields)
-
-
 def read_form(document: Mapping[str, Any], findings: Findings) -> tuple[Any, Submission]:
     """A manifest as its form reads it, whatever else is wrong with it."""
     kind = manifests.kind_named(document["kind"])
     form = next(form for form in kind.forms if form.version == document["apiVersion"])
     return form, manifests.read_form(form, document, findings)
-
-
-def written_back(document: Mapping[str, Any]) -> dict[str, Any]:
-    form, submission = read_form(document, Findings())
-    written: dict[str, Any] = form.write(submission)
-    return written
-
-
-def _worker(kind: str, written: Mapping[str, Any]) -> dict[str, Any]:
-    replicas = written["spec"][manifests.FIELDS[kind][0]]
-    worker: dict[str, Any] = replicas["Worker"]
-    return worker
-
-
-def _added_port(kind: str, written: Mapping[str, Any]) -> list[Any]:
-    container = _worker(kind, written)["template"]["spec"]["containers"][0]
-    return [[port["name"], port["containerPort"]] for port in container["ports"]][-1]
-
-
-def _slots(kind: str, written: Mapping[str, Any]) -> int:
-    slots: int = written["spec"]["slotsPerWorker"]
-    return slots
-
-
-EXPECTED: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
-    "role": lambda kind, written: next(
-        key for key in written["spec"][manifests.FIELDS[kind][0]] if key.lower() == "worker"
-    ),
-    "replicas": lambda kind, written: _worker(kind, written)["replicas"],
-    "restartPolicy": lambda kind, written: _worker(kind, written)["restartPolicy"],
-    "added_port": _added_port,
-    "launcher": lambda kind, written: written["spec"]["mpiReplicaSpecs"]["Launcher"],
-    "worker": lambda kind, written: written["spec"]["mpiReplicaSpecs"]["Worker"],
-    "cleanPodPolicy": lambda kind, written: written["spec"]["runPolicy"]["cleanPodPolicy"],
-    "slotsPerWorker_when_building_hostfile": _slots,
-}
-
-
-def _anywhere(written: Mapping[str, Any], name: str) -> Any:
-    """A field of the spec, or of its elastic policy."""
-    spec = written["spec"]
-    return spec.get(name, (spec.get("elasticPolicy") or {}).get(name))
 
 
 # ---------------------------------------------------------------------- the list style of 2018
@@ -319,14 +240,6 @@ def listed_document(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def _listed_defaults(scenario: Scenario) -> None:
-    spec = written_back(listed_document(scenario))["spec"]
-    entry = spec["replicaSpecs"][0]
-    for name, theirs in scenario["expect"].items():
-        ours = entry.get(name, spec.get(name))
-        assert ours == theirs, f"{name}: ours {ours}, theirs {theirs}"
-
-
 def validate(scenario: Scenario) -> None:
     require_known(scenario["expect"], ("error",))
     problems, _ = verdict(listed_document(scenario))
@@ -339,5 +252,4 @@ READERS: dict[str, Callable[[Scenario], None]] = {
     "validate after defaulting": admission_create,
     "validate": validate,
     "is external": is_external,
-    "default": default,
 }

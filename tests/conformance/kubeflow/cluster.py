@@ -14,10 +14,11 @@ from msgspec import Struct, field
 from adapters.kubernetes.kubernetes_events import notices_of_plan
 from adapters.kubernetes.marks import JOB_ID, is_terminating, labels_of, mark_of, name_of
 from adapters.kubernetes.objects import Rendering
-from adapters.kubernetes.plan import Conflict, Plan, Ref, is_ending, is_over, plan, sweep
+from adapters.kubernetes.plan import Conflict, Plan, Ref, plan, sweep
 from adapters.kubernetes.pods import Notice
 from adapters.kubernetes.sightings import blocked, reports
 from adapters.kubernetes.site import Site
+from adapters.kubernetes.wishes import is_ending, is_over
 from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process
 from controlplane import commands as c

@@ -7,7 +7,7 @@ invariants, which every outcome must satisfy anyway.
 import re
 from collections.abc import Callable
 
-from adapters.kubernetes.plan import is_over
+from adapters.kubernetes.wishes import is_over
 from tests.conformance.kubeflow.reconcile import Outcome
 
 TERMINAL = ("Succeeded", "Failed")
