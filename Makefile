@@ -54,8 +54,9 @@ demo: $(STAMP) ## A guided tour on a simulated cluster.
 up: $(STAMP) ## Start the control plane with everything embedded.
 	$(BIN)/muster up
 
-docs: $(STAMP) ## Draw docs/states.md again from the table of transitions.
+docs: $(STAMP) ## Draw docs/states.md and docs/kinds.md again from the code's own tables.
 	$(BIN)/python docs/draw_states.py
+	$(BIN)/python docs/draw_kinds.py
 
 format: $(STAMP) ## Format the code and sort its imports.
 	$(BIN)/ruff check --select I --fix .

@@ -49,6 +49,12 @@ def test_the_drawn_states_are_those_of_the_code() -> None:
     assert drawn == draw(), "docs/states.md is stale: run `make docs`"
 
 
+def test_the_table_of_kinds_is_that_of_the_registry() -> None:
+    draw = runpy.run_path(str(ROOT / "docs" / "draw_kinds.py"))["draw"]
+    drawn = (ROOT / "docs" / "kinds.md").read_text("utf-8")
+    assert drawn == draw(), "docs/kinds.md is stale: run `make docs`"
+
+
 def test_no_file_names_a_folder_of_one_machine(files: list[Path]) -> None:
     assert [_name(f) for f in files if MACHINE_PATH.search(_text(f))] == []
 

@@ -1,0 +1,70 @@
+"""Draws docs/kinds.md from the registry, so that the table cannot drift from the code.
+
+`python docs/draw_kinds.py` writes the file; `make docs` does the same.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from controlplane.kinds.kind import Kind
+from controlplane.kinds.registry import BUILT_IN
+
+HEAD = """# Kinds
+
+Made from the registry (`controlplane/kinds/registry.py`) by `make docs`; do not edit. `muster convert`
+shows any of these manifests in the native form, `kind: Job`, and `--to own` with every default spelt
+out. `docs/adding-a-kind.md` adds one more.
+
+"""
+TAIL = """
+The port is added to the container of that name, unless it has one of that name already. A role that
+does not say how many replicas it has gets one (the workers of an MPIJob none), and role names may be
+spelt in any case. What is not said otherwise is the same for all kinds:
+
+| field of the run policy | default | checked |
+| --- | --- | --- |
+| cleanPodPolicy | None; in the versions before `kubeflow.org/v1`: Running for TFJob, All for XGBoostJob and MXJob, All in v1alpha1 | None, Running, All |
+| backoffLimit | 6 | 0 or more |
+| activeDeadlineSeconds, ttlSecondsAfterFinished | none | 0 to ten years |
+| schedulingPolicy.queue | the annotation `muster.dev/queue`, or default | it cannot change later |
+| schedulingPolicy.priorityClass | normal | low, normal, high; or a number in the annotation `muster.dev/priority` |
+| schedulingPolicy.minAvailable | all replicas | 0 to 10,000 |
+| schedulingPolicy.scheduleTimeoutSeconds | 600 | 0 to ten years |
+| managedBy | we run it | `muster.dev/muster`, the operator's own name, or `kueue.x-k8s.io/multikueue`, whose jobs are left alone; it cannot change later |
+
+Versions with `beta` and `alpha2` had the first four in `spec` itself, and so had `kubeflow.org/v1` in
+2019; both places are taken, and it is an error if they disagree. When a rank fails the whole gang
+starts again; with the annotation `muster.dev/restart-scope: rank` only that rank does, as the
+operators do it.
+
+Everything wrong with a manifest is told at once: each problem has a sort (Required, Invalid, Forbidden,
+NotSupported, Duplicate, TypeInvalid), the path of its field, and advice.
+"""
+COLUMNS = ("kind", "versions", "roles", "container", "port", "restart", "who decides")
+
+
+def draw() -> str:
+    """The whole page."""
+    rows = (COLUMNS, ("---",) * len(COLUMNS), *(_row(kind) for kind in BUILT_IN))
+    return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows) + TAIL
+
+
+def _row(kind: Kind) -> tuple[str, ...]:
+    about = kind.about
+    return (
+        kind.name,
+        _codes(form.version for form in kind.forms),
+        ", ".join(about.roles) or "-",
+        about.container or "-",
+        about.port or "-",
+        about.restart or "-",
+        about.decides or "-",
+    )
+
+
+def _codes(texts: Iterable[str]) -> str:
+    return ", ".join(f"`{text}`" for text in texts)
+
+
+if __name__ == "__main__":
+    (Path(__file__).parent / "kinds.md").write_text(draw())

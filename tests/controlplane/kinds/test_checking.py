@@ -1,0 +1,96 @@
+"""Rules for every job: names, who runs it, and what may not change."""
+
+import pytest
+
+from controlplane.kinds.checking import check_change, is_external
+from controlplane.kinds.findings import Findings
+from controlplane.kinds.registry import read_manifest
+from tests.controlplane.kinds.manifests import changed, problems, replica, tfjob
+
+TFJOB = tfjob(Worker=replica(1000))
+POLICY = ("spec", "runPolicy")
+
+
+@pytest.mark.parametrize(
+    ("managed_by", "external"),
+    [
+        (None, False),
+        ("", False),
+        ("muster.dev/muster", False),
+        ("kubeflow.org/training-operator", False),
+        ("kubeflow.org/mpi-operator", False),
+        ("kueue.x-k8s.io/multikueue", True),
+        ("other-job-controller", True),
+    ],
+)
+def test_jobs_of_others_are_left_alone(managed_by, external):
+    assert is_external(managed_by) is external
+
+
+def test_only_known_controllers_may_be_named():
+    document = changed(TFJOB, POLICY, {"managedBy": "kueue.x-k8s.io/multikueue"})
+    assert read_manifest(document).spec.managed_by == "kueue.x-k8s.io/multikueue"
+
+    for name in ("other-job-controller", "kubeflow.org/mpi-operator"):
+        document = changed(TFJOB, POLICY, {"managedBy": name})
+        assert problems(document) == [("NotSupported", "spec.runPolicy.managedBy")]
+
+
+@pytest.mark.parametrize(
+    ("policy", "field"),
+    [
+        ({"managedBy": "kueue.x-k8s.io/multikueue"}, "spec.runPolicy.managedBy"),
+        ({"schedulingPolicy": {"queue": "test"}}, "spec.runPolicy.schedulingPolicy.queue"),
+    ],
+)
+def test_some_things_never_change(policy, field):
+    old = read_manifest(changed(TFJOB, POLICY, {"managedBy": "kubeflow.org/training-operator"}))
+    new = read_manifest(changed(TFJOB, POLICY, {"managedBy": old.spec.managed_by, **policy}))
+    findings = Findings()
+
+    check_change(old.spec, old.spec, findings)
+    assert not findings.problems
+    check_change(old.spec, new.spec, findings)
+
+    assert [(problem.sort, problem.field) for problem in findings.problems] == [("Invalid", field)]
+
+
+@pytest.mark.parametrize(("length", "fits"), [(52, True), (53, False)])
+def test_the_longest_name_of_a_rank_must_fit(length, fits):
+    document = changed(TFJOB, ("metadata", "name"), "x" * length)
+    if fits:
+        assert read_manifest(document)
+    else:
+        assert problems(document) == [("Invalid", "metadata.name")]
+
+
+@pytest.mark.parametrize(
+    ("policy", "found"),
+    [
+        ({"ttlSecondsAfterFinished": -1}, ("Invalid", "ttlSecondsAfterFinished")),
+        ({"activeDeadlineSeconds": -1}, ("Invalid", "activeDeadlineSeconds")),
+        ({"backoffLimit": -1}, ("Invalid", "backoffLimit")),
+        ({"cleanPodPolicy": "unknown"}, ("NotSupported", "cleanPodPolicy")),
+        ({"schedulingPolicy": {"minAvailable": -1}}, ("Invalid", "schedulingPolicy.minAvailable")),
+        (
+            {"schedulingPolicy": {"scheduleTimeoutSeconds": -1}},
+            ("Invalid", "schedulingPolicy.scheduleTimeoutSeconds"),
+        ),
+    ],
+)
+def test_every_number_of_the_run_policy_is_checked(policy, found):
+    assert problems(changed(TFJOB, POLICY, policy)) == [(found[0], f"spec.runPolicy.{found[1]}")]
+
+
+def test_annotations_are_checked_too():
+    annotations = {
+        "muster.dev/priority": "9999999999",
+        "muster.dev/restart-scope": "pod",
+        "sim.muster.dev/exit-rank": "1000",
+        "sim.muster.dev/duration-seconds": "nan",
+    }
+    document = changed(TFJOB, ("metadata", "annotations"), annotations)
+
+    assert {field for _, field in problems(document)} == {
+        f"metadata.annotations[{name}]" for name in annotations
+    }
