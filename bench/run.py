@@ -12,7 +12,17 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import append, engine, http, library_baseline, rendering, replay, virtual, watchers
+from bench import (
+    append,
+    engine,
+    http,
+    library_baseline,
+    manifests,
+    rendering,
+    replay,
+    virtual,
+    watchers,
+)
 
 SUITES = {
     "append": append.run,
@@ -23,6 +33,7 @@ SUITES = {
     "http": http.run,
     "watchers": watchers.run,
     "rendering": rendering.run,
+    "manifests": manifests.run,
 }
 RESULTS = Path(__file__).parent / "results.json"
 

@@ -51,6 +51,9 @@ class Findings:
     def refuse_if_any(self) -> None:
         """Raises Rejected with all of them."""
         if self.problems:
-            told = "; ".join(str(problem) for problem in self.problems)
-            first = self.problems[0].field or None
-            raise Rejected("invalid_manifest", told, field=first, problems=self.problems)
+            raise self.refusal()
+
+    def refusal(self) -> Rejected:
+        told = "; ".join(str(problem) for problem in self.problems)
+        first = self.problems[0].field or None
+        return Rejected("invalid_manifest", told, field=first, problems=self.problems)

@@ -5,6 +5,7 @@ so under `framework`, with what only that kind understands, and can be read back
 """
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Literal
 
 import msgspec
@@ -98,13 +99,16 @@ SAME = tuple(
 )  # fmt: skip
 
 
+_same_of = attrgetter(*SAME)
+
+
 # ------------------------------------------------------------------ reading
 
 
 def read(job: NativeJob, findings: Findings) -> Submission:
     spec, metadata = job.spec, job.metadata
     origin = spec.framework or Origin(kind=NAME, version=VERSION)
-    roles = tuple(_role(role, findings) for role in spec.roles[: checking.ROLES_MAX + 1])
+    roles = tuple([_role(role, findings) for role in spec.roles[: checking.ROLES_MAX + 1]])
     native = JobSpec(
         kind=origin.kind,
         version=origin.version,
@@ -113,7 +117,7 @@ def read(job: NativeJob, findings: Findings) -> Submission:
         done_when=spec.done_when or DoneWhen(roles[0].name if roles else ""),
         labels=metadata.labels,
         annotations=metadata.annotations,
-        **{name: getattr(spec, name) for name in SAME},
+        **dict(zip(SAME, _same_of(spec), strict=True)),
     )
     if spec.managed_by:
         managers = (*checking.MANAGERS, checking.MPI_OPERATOR)
@@ -193,7 +197,8 @@ def _native_role(role: Role) -> NativeRole:
 
 
 def _written_role(role: NativeRole) -> dict[str, Any]:
-    found = {"replicas": role.replicas, "restart": role.restart.value, **to_builtins(role)}
+    first = {"name": role.name, "replicas": role.replicas, "restart": role.restart.value}
+    found = {**first, **to_builtins(role)}
     return {name: value for name, value in found.items() if name not in PLAIN or value}
 
 

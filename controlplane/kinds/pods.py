@@ -192,6 +192,8 @@ def check_template(path: str, template: PodTemplate, container: str, findings: F
         names.add(each.name)
         for sort in ("limits", "requests"):
             asked = getattr(each.resources, sort)
+            if not asked:
+                continue
             others = {name: asked[name] for name in asked if name not in GPU_RESOURCES}
             check_amounts(f"{where}[{index}].resources.{sort}", others, findings)
         for n, port in enumerate(each.ports or ()):
@@ -251,7 +253,9 @@ def _gpus(where: str, container: Container, findings: Findings) -> int:
     found, resources = 0, container.resources
     for name in GPU_RESOURCES:
         given = "limits" if name in resources.limits else "requests"
-        asked = getattr(resources, given).get(name, 0)
+        asked = getattr(resources, given).get(name)
+        if asked is None:
+            continue
         field = f"{where}.resources.{given}[{name}]"
         if isinstance(asked, bool | float) or not _WHOLE.fullmatch(shown(asked)):
             findings.invalid(field, f"{shown(asked)!r} is not a whole number of GPUs")

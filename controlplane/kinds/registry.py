@@ -89,39 +89,40 @@ def form_of(spec: JobSpec) -> Form:
 
 def read_manifest(document: object) -> Submission:
     """A document as `kubectl` would take it, understood; raises Rejected with all that is wrong."""
-    if not isinstance(document, Mapping):
+    if not isinstance(document, dict | Mapping):
         raise Rejected("invalid_manifest", "a manifest is a mapping with apiVersion and kind")
-    form = _form_for(document)
+    version, kind = document.get("apiVersion"), document.get("kind")
+    form = None
+    if isinstance(version, str) and isinstance(kind, str):
+        form = _forms.get((version, kind))
+    if form is None:
+        raise _no_form(version, kind)
     findings = Findings()
     manifest = structure.fitted(document, form.manifest, findings)
+    misfits = findings.problems
     if manifest is None:
-        findings.refuse_if_any()
-        raise AssertionError("a document that does not fit has a problem")
-    misfits = list(findings.problems)
-    findings.problems.clear()
+        raise findings.refusal()
+    findings.problems = []
     submission = form.read(manifest, findings)
-    findings.problems[:] = misfits + structure.beside(misfits, findings.problems)
-    if not findings.problems and form is native.KIND.forms[0]:
+    if misfits:
+        findings.problems = misfits + structure.beside(misfits, findings.problems)
+    elif form is native.KIND.forms[0] and not findings.problems:
         submission = _as_its_kind(submission, findings)
-    findings.refuse_if_any()
-    return (
-        replace(submission, warnings=tuple(findings.warnings)) if findings.warnings else submission
-    )
+    if findings.problems:
+        raise findings.refusal()
+    if findings.warnings:
+        submission = replace(submission, warnings=tuple(findings.warnings))
+    return submission
 
 
-def _form_for(document: Mapping[Any, Any]) -> Form:
-    version, kind = document.get("apiVersion"), document.get("kind")
+def _no_form(version: object, kind: object) -> Rejected:
     findings = Findings()
     for field, value in (("apiVersion", version), ("kind", kind)):
         if value is None:
             findings.required(field, "it is needed here")
         elif not isinstance(value, str):
             findings.mistyped(field, "text is needed here")
-    findings.refuse_if_any()
-    form = _forms.get((str(version), str(kind)))
-    if form is None:
-        raise _unknown(shown(kind), shown(version))
-    return form
+    return findings.refusal() if findings.problems else _unknown(shown(kind), shown(version))
 
 
 def _unknown(kind: str, version: str) -> Rejected:

@@ -19,6 +19,7 @@ LOGS = ("tests/contracts/test_event_log.py",)
 CLUSTER = ("tests/contracts/test_cluster.py", "tests/adapters/test_simulated_cluster.py")
 API = ("tests/api",)
 KUBERNETES = ("tests/adapters/kubernetes",)
+KINDS = ("tests/controlplane/kinds",)
 
 BUGS = (
     Bug(
@@ -232,5 +233,31 @@ BUGS = (
         'if each["name"] not in ours), *ours.values()]',
         "if True), *(v for k, v in ours.items() if k not in set_already)]",
         KUBERNETES,
+        "kinds: the native form forgets which roles are expendable",
+        "controlplane/kinds/native.py",
+        "        expendable=role.expendable,\n",
+        "",
+        KINDS,
+    ),
+    Bug(
+        "kinds: of two run policies that disagree, one is silently taken",
+        "controlplane/kinds/kubeflow.py",
+        "        if getattr(policy, name) not in (None, value):",
+        "        if getattr(policy, name) not in (None, value) and False:",
+        KINDS,
+    ),
+    Bug(
+        "kinds: what was mended hides what else is wrong",
+        "controlplane/kinds/structure.py",
+        "    return [each for each in found if not any(_shadows(problem, each) for problem in problems)]",
+        "    return [] if problems else found",
+        KINDS,
+    ),
+    Bug(
+        "kinds: the port of the framework is not looked for in the container",
+        "controlplane/kinds/kubeflow.py",
+        "    return dict(ports_of(container_of(role))).get(framework.port_name, framework.port)",
+        "    return framework.port",
+        KINDS,
     ),
 )

@@ -4,7 +4,7 @@ import contextlib
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controlplane.errors import Rejected
@@ -16,11 +16,15 @@ from controlplane.model import JobSpec
 from tests.controlplane.kinds.manifests import V1ALPHA1, manifest, replica, template, tfjob
 from tests.controlplane.kinds.strategies import anything, manifests, nearly
 
+# Whole manifests take a while to draw, on a busy machine too long for the health check.
+patient = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
 
 def through_json(document):
     return msgspec.json.decode(msgspec.json.encode(document))
 
 
+@patient
 @given(manifests)
 def test_a_manifest_survives_the_native_form(document):
     job = read_manifest(document)
@@ -32,6 +36,7 @@ def test_a_manifest_survives_the_native_form(document):
     assert write_manifest(native) == defaulted
 
 
+@patient
 @given(manifests)
 def test_a_manifest_with_its_defaults_means_the_same(document):
     job = read_manifest(document)
@@ -41,6 +46,7 @@ def test_a_manifest_with_its_defaults_means_the_same(document):
     assert again == job
 
 
+@patient
 @given(manifests)
 def test_a_job_survives_the_log(document):
     spec = read_manifest(document).spec
@@ -48,6 +54,7 @@ def test_a_job_survives_the_log(document):
     assert msgspec.json.decode(msgspec.json.encode(spec), type=JobSpec) == spec
 
 
+@patient
 @given(manifests)
 def test_null_is_the_same_as_not_given(document):
     with_nulls = {**document, "status": None, "spec": {**document["spec"]}}
@@ -60,6 +67,7 @@ def test_null_is_the_same_as_not_given(document):
     assert read_manifest(with_nulls) == read_manifest(document)
 
 
+@patient
 @given(st.sampled_from(sorted(forms())), anything, anything)
 def test_random_documents_are_refused_politely(kind, metadata, spec):
     document = {"apiVersion": kind[0], "kind": kind[1], "metadata": metadata, "spec": spec}
@@ -67,12 +75,14 @@ def test_random_documents_are_refused_politely(kind, metadata, spec):
         read_manifest(document)
 
 
+@patient
 @given(nearly())
 def test_documents_that_are_nearly_right_are_refused_politely(document):
     with contextlib.suppress(Rejected):
         read_manifest(document)
 
 
+@patient
 @given(nearly())
 def test_the_walk_finds_a_misfit_exactly_where_msgspec_does(document):
     form = forms().get((str(document.get("apiVersion")), str(document.get("kind"))))
@@ -169,6 +179,7 @@ def test_a_native_job_of_another_kind_keeps_that_kinds_rules():
     assert "spec.tfReplicaSpecs[Boss]" in refusal.value.message
 
 
+@patient
 @given(anything)
 def test_options_that_make_no_sense_are_refused_politely(options):
     native = write_manifest(read_manifest(tfjob(Worker=replica(2))), NAME)
