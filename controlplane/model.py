@@ -112,6 +112,8 @@ class Role(Value, frozen=True, kw_only=True):
     starts_after: str = ""
     # The job goes on without a rank of this role that failed for good, while others of it are left.
     expendable: bool = False
+    # Under the rule ExitCode: running out of memory is as permanent as an exit code of its own.
+    oom_is_permanent: bool = False
 
     @property
     def is_elastic(self) -> bool:

@@ -16,6 +16,7 @@ from controlplane.model import (
     RestartPolicy,
     RestartRule,
     RestartScope,
+    Role,
 )
 
 # Under the ExitCode rule, codes up to this are the program's own and permanent; those above are
@@ -62,7 +63,7 @@ def after_failure(job: Job, rank: int, now: float) -> Again | GiveUp:
     cause = Cause.VANISHED if failed.cause is None else failed.cause
     what = _what_happened(job, rank, failed, cause)
     role, _ = job.spec.role_of(rank)
-    refusal = _rule_forbids(role.restart, failed, cause)
+    refusal = _rule_forbids(role, failed, cause)
     if refusal:
         return GiveUp(refusal, f"{what}; restart rule {role.restart}", rank, failed.exit_code)
     restart = Restart(
@@ -111,9 +112,9 @@ def _streak(job: Job, now: float) -> int:
     return job.streak + 1
 
 
-def _rule_forbids(rule: RestartRule, failed: Rank, cause: Cause) -> str:
-    """The reason why this rule ends the job here, or nothing."""
-    match rule:
+def _rule_forbids(role: Role, failed: Rank, cause: Cause) -> str:
+    """The reason why the role's rule ends the job here, or nothing."""
+    match role.restart:
         case RestartRule.NEVER:
             # Never means that nothing runs twice, so a rank that never ran may still be tried; and
             # one that somebody removed without a trace is put back, as Kubernetes would do it.
@@ -122,6 +123,7 @@ def _rule_forbids(rule: RestartRule, failed: Rank, cause: Cause) -> str:
         case RestartRule.EXIT_CODE:
             code = failed.exit_code
             permanent = cause is Cause.EXIT and code is not None and code <= PERMANENT_CODE_MAX
+            permanent |= cause is Cause.OOM and role.oom_is_permanent
             return "permanent_exit_code" if permanent else ""
         case RestartRule.ALWAYS | RestartRule.ON_FAILURE:
             return ""

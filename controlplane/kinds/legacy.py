@@ -171,7 +171,7 @@ def _role(style: Listed, path: str, type: str, entry: Any, chief: str, findings:
     if type == style.single and role.replicas != 1:
         findings.forbidden(f"{path}.replicas", f"there is one {type}, not {role.replicas}")
     if type == chief:
-        return role
+        return replace(role, oom_is_permanent=True)
     return replace(role, expendable=True, restart=RestartRule.ALWAYS)
 
 

@@ -57,6 +57,7 @@ class NativeRole(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     max_replicas: int | None = None
     starts_after: str = ""
     expendable: bool = False
+    oom_is_permanent: bool = False
 
 
 class Origin(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -148,6 +149,7 @@ def _role(role: NativeRole, findings: Findings) -> Role:
         max_replicas=role.max_replicas,
         starts_after=role.starts_after,
         expendable=role.expendable,
+        oom_is_permanent=role.oom_is_permanent,
         **given,
     )
 

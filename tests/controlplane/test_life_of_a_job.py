@@ -497,3 +497,18 @@ def test_every_event_of_a_job_has_a_function_that_says_what_it_changes():
 
     assert set(EVOLVE) == events - {e.JobSubmitted, e.JobRemoved}
     assert {kind for _, kind in TRANSITIONS} | PHASE_KEEPERS == set(EVOLVE)
+
+
+@pytest.mark.parametrize("permanent", [False, True])
+def test_running_out_of_memory_may_be_permanent_under_the_exit_code_rule(permanent):
+    role = Role(
+        name="Worker",
+        replicas=2,
+        gpus=4,
+        restart=RestartRule.EXIT_CODE,
+        oom_is_permanent=permanent,
+    )
+
+    given = running_job(spec(roles=(role,))).when(exited(0, 137, cause=Cause.OOM))
+
+    given.then_kinds(e.RanksExited, e.JobFailed if permanent else e.JobRestarting)
