@@ -74,7 +74,9 @@ def delete(jobs: tuple[str, ...], namespace: str, url: str | None) -> None:
 @namespace_option
 @url_option
 def scale(job: str, replicas: int, role: str, namespace: str, url: str | None) -> None:
-    """Change the number of replicas of a role; a gang that runs starts again with the new size.
+    """Change the number of replicas of a role.
+
+    An elastic gang grows or shrinks while it runs; another one starts again with the new size.
 
     \b
     Examples:
