@@ -253,9 +253,9 @@ def _gpus(where: str, container: Container, findings: Findings) -> int:
     found, resources = 0, container.resources
     for name in GPU_RESOURCES:
         given = "limits" if name in resources.limits else "requests"
-        asked = getattr(resources, given).get(name)
-        if asked is None:
+        if name not in getattr(resources, given):
             continue
+        asked = getattr(resources, given)[name]
         field = f"{where}.resources.{given}[{name}]"
         if isinstance(asked, bool | float) or not _WHOLE.fullmatch(shown(asked)):
             findings.invalid(field, f"{shown(asked)!r} is not a whole number of GPUs")

@@ -156,6 +156,11 @@ CONTAINER = (*WORKER, "template", "spec", "containers", 0)
             "invalid_manifest",
             "whole number of GPUs",
         ),
+        (
+            changed(TFJOB, (*CONTAINER, "resources"), {"limits": {"nvidia.com/gpu": None}}),
+            "invalid_manifest",
+            "whole number of GPUs",
+        ),
         (tfjob(Chief=replica(), Master=replica()), "invalid_manifest", "same role"),
         (tfjob(PS=replica()), "invalid_manifest", "decide"),
         (tfjob(Boss=replica()), "invalid_manifest", "no such role"),
