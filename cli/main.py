@@ -54,6 +54,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "log": Entry("cli.log", "log", "Verify, export, import and measure the event log."),
         "replay": Entry("cli.replay", "replay", "Show the world at any past instant."),
     },
+    "Simulator": {
+        "sim": Entry("cli.sim", "sim", "Ask the simulator's physics, and check how true it is."),
+    },
     "More": {
         "completion": Entry("cli.completion", "completion", "Print a shell completion script."),
         "version": Entry("cli.completion", "version", "Print the version."),

@@ -1,0 +1,24 @@
+"""`muster sim`: single questions to the simulator's physics, and how true its answers are."""
+
+import click
+
+from cli.sim_cluster import cluster
+from cli.sim_questions import collective, step
+from cli.sim_validate import validate
+
+
+@click.group()
+def sim() -> None:
+    """Ask the simulator's physics, and check it against published measurements.
+
+    \b
+    Examples:
+      muster sim step --model resnet50 --gpu P100 --gpus 64 --nodes 8 --net 25GbE
+      muster sim collective --size 100MB --gpu A100 --gpus 32 --nodes 4 --net "8x200Gb HDR IB"
+      muster sim cluster examples/cluster.yaml
+      muster sim validate --points scaling_points.json
+    """
+
+
+for _command in (step, collective, cluster, validate):
+    sim.add_command(_command)

@@ -1,0 +1,181 @@
+"""`muster sim validate`: every prediction beside its measurement, and the errors by group."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+from rich.text import Text
+
+from cli.complaints import WRONG_USAGE, Complaint
+from cli.settings import reason
+from cli.tables import Column, Table, write, write_json
+from simulator.constants import FITTED
+from simulator.validation.fit import fit, leave_one_out
+from simulator.validation.points import BadPoint
+from simulator.validation.scores import (
+    Case,
+    Failed,
+    Scored,
+    Validation,
+    read_points,
+)
+from simulator.validation.scores import validate as score
+
+# What the project aims at on points that it has not seen: mean error in percent.
+AIMS = {
+    "training": 5.0,
+    "training, efficiency below 0.85": 12.0,
+    "parameter server": 10.0,
+    "allreduce of 64 MB and more": 8.0,
+    "allreduce of 1-64 MB": 15.0,
+    "allreduce below 1 MB": 25.0,
+    "LLM iteration": 10.0,
+}
+
+
+@click.command()
+@click.option(
+    "--points",
+    "file",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Measurements as JSON; baselines of a series are inputs and are not scored.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write JSON instead of tables.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the JSON to a file too."
+)
+@click.option("--summary", is_flag=True, help="Only the groups, not every point.")
+@click.option("--fit", "fitting", is_flag=True, help="Fit the constants to these points first.")
+@click.option(
+    "--leave-one-out",
+    "leaving",
+    is_flag=True,
+    help="Predict each system by constants fitted without it; takes minutes.",
+)
+@click.option(
+    "--plots", type=click.Path(path_type=Path), metavar="DIR", help="Draw SVG pictures there."
+)
+def validate(
+    file: Path,
+    as_json: bool,
+    out: Path | None,
+    summary: bool,
+    fitting: bool,
+    leaving: bool,
+    plots: Path | None,
+) -> None:
+    """Compare predictions with published training and allreduce measurements.
+
+    A prediction uses only what one knows beforehand: hardware, model, batch, and the series' own
+    baseline for the speed of one GPU. A point that cannot be predicted is listed with the reason,
+    and the others go on. Errors are relative; MAPE is the mean of their absolute values.
+    """
+    cases, failed = _cases(file)
+    constants = fit(cases) if fitting else FITTED
+    found = leave_one_out(cases, constants) if leaving else score(cases, constants, failed)
+    encoded = msgspec.json.format(msgspec.json.encode(found), indent=1)
+    if out is not None:
+        _write(out, encoded + b"\n")
+    if plots is not None:
+        from cli.svg import draw_validation
+
+        for name, drawing in draw_validation(found).items():
+            _write(plots / name, drawing.encode())
+    if as_json:
+        write_json(found)
+        return
+    if not summary:
+        write(_points_table(found.points))
+        click.echo()
+    write(_groups_table(found))
+    ranking = found.ranking
+    click.echo(
+        f"\nof {ranking.pairs} pairs that differ by more than 5 %, "
+        f"{ranking.right} are ranked rightly ({ranking.percent:.1f} %)"
+    )
+    if fitting:
+        click.echo("constants: " + ", ".join(f"{k}={v:g}" for k, v in found.constants.items()))
+    _tell_failed(found.failed)
+
+
+def _cases(file: Path) -> tuple[list[Case], list[Failed]]:
+    try:
+        document = msgspec.json.decode(file.read_bytes())
+        cases, failed = read_points(document)
+    except OSError as error:
+        raise _bad(f"{file} cannot be read: {reason(error)}") from None
+    except (msgspec.DecodeError, BadPoint) as error:
+        raise _bad(f"{file}: {error}") from None
+    if not cases:
+        raise _bad(f"{file} has no point to predict")
+    return cases, failed
+
+
+def _bad(message: str) -> Complaint:
+    return Complaint(message, hint="docs/validation.md describes the form.", exit_code=WRONG_USAGE)
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        raise Complaint(f"{path} cannot be written: {reason(error)}") from None
+
+
+def _points_table(points: Sequence[Scored]) -> Table:
+    columns = (
+        Column("POINT"),
+        Column("KIND"),
+        Column("MEASURED", right=True),
+        Column("PREDICTED", right=True),
+        Column("UNIT"),
+        Column("ERROR", right=True),
+        Column("SERIES", flexible=True),
+    )
+    return Table(columns, [_row(point) for point in points])
+
+
+def _row(point: Scored) -> list[str | Text]:
+    percent = 100.0 * point.error
+    style = "red" if abs(percent) > 15 else "yellow" if abs(percent) > 5 else "green"
+    return [
+        point.id,
+        point.kind,
+        f"{point.measured:.5g}",
+        f"{point.predicted:.5g}",
+        point.unit,
+        Text(f"{percent:+.1f} %", style=style),
+        point.series,
+    ]
+
+
+def _groups_table(found: Validation) -> Table:
+    columns = (
+        Column("GROUP"),
+        Column("POINTS", right=True),
+        Column("MAPE", right=True),
+        Column("MEDIAN", right=True),
+        Column("P90", right=True),
+        Column("AIM", right=True),
+    )
+    rows = [
+        [
+            name,
+            str(group.points),
+            f"{group.mape:.1f} %",
+            f"{group.median:.1f} %",
+            f"{group.p90:.1f} %",
+            f"{AIMS[name]:g} %" if name in AIMS else "-",
+        ]
+        for name, group in found.groups.items()
+    ]
+    return Table(columns, rows)
+
+
+def _tell_failed(failed: Sequence[Failed]) -> None:
+    for row in failed:
+        click.echo(f"{row.id} ({row.system or 'no system'}) was not predicted: {row.problem}")

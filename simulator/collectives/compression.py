@@ -1,0 +1,42 @@
+"""Gradients made smaller before they travel: fewer bytes on the wire, and passes to pay for it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    name: str
+    # Bytes on the wire for each byte of single-precision gradient.
+    ratio: float
+    # How often the gradient is read or written in device memory to encode and decode it.
+    passes: float
+    # Signs and chosen entries cannot be added on the way, so they are gathered instead.
+    gathered: bool = False
+
+
+COMPRESSIONS = {
+    row.name: row
+    for row in (
+        Compression("none", 1.0, 0.0),
+        # Two casts, each one read of four bytes and one write of two.
+        Compression("fp16", 0.5, 3.0),
+        # Sign, error feedback, scale: read gradient and error, write error and bits, and back.
+        Compression("1bit", 1.0 / 32.0, 8.0, gathered=True),
+        # A thousandth of the entries, each with its index.
+        Compression("topk", 2e-3, 10.0, gathered=True),
+    )
+}
+
+
+def wire_bytes(size_bytes: float, how: Compression, ranks: int) -> float:
+    """The bytes that an all-reduce of this gradient stands for once it is compressed.
+
+    Gathering moves (n-1) parts to everyone, where reducing moves 2(n-1)/n; so as an all-reduce it
+    counts n/2 times.
+    """
+    size = size_bytes * how.ratio
+    return size * ranks / 2.0 if how.gathered and ranks > 1 else size
+
+
+def encode_s(size_bytes: float, how: Compression, memory_bytes_per_s: float) -> float:
+    return how.passes * size_bytes / memory_bytes_per_s

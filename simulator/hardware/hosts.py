@@ -1,0 +1,93 @@
+"""Hosts and whole servers as they are bought or rented: cores, memory, storage, GPUs, NICs."""
+
+import re
+from dataclasses import dataclass
+
+from simulator.hardware.names import UnknownHardware, words
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What feeds the GPUs. Storage rates are reads of the data set, in GB/s."""
+
+    # Hardware threads.
+    cpus: int = 64
+    memory_gb: float = 512.0
+    storage_gbs: float = 2.0
+    # Writes of checkpoints from this node.
+    storage_write_gbs: float = 1.0
+    # Copies in memory: what a parameter server that sums on the CPU has to itself.
+    memory_gbs: float = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A node as a product: its GPUs, how they are linked, its network and its host."""
+
+    name: str
+    gpu: str
+    gpus: int
+    link: str
+    network: str
+    host: Host
+    # On demand, for an hour of the whole node; 0 where it is not rented.
+    price_h: float = 0.0
+
+
+def _rows(*rows: Server) -> dict[str, Server]:
+    return {row.name: row for row in rows}
+
+
+SERVERS = _rows(
+    Server("p2.xlarge", "K80", 1, "none", "EC2 High", Host(4, 61, 0.2, 0.1, 20), 0.90),
+    Server("p2.8xlarge", "K80", 8, "pcie3", "10GbE", Host(32, 488, 0.5, 0.25, 60), 7.20),
+    Server("p2.16xlarge", "K80", 16, "pcie3", "20Gb", Host(64, 732, 1.0, 0.5, 100), 14.40),
+    Server("p3.16xlarge", "V100", 8, "nvlink2", "25GbE", Host(64, 488, 1.5, 0.7, 100), 24.48),
+    Server("p3dn.24xlarge", "V100-32", 8, "nvlink2", "100GbE", Host(96, 768, 4.0, 2.0, 120), 31.21),
+    Server(
+        "p4d.24xlarge", "A100", 8, "nvlink3", "4x100Gb EFA", Host(96, 1152, 8.0, 4.0, 200), 32.77
+    ),
+    Server("p5.48xlarge", "H100", 8, "nvlink4", "32x100Gb EFA", Host(192, 2048, 16, 8, 300), 98.32),
+    Server("p6-b200", "B200", 8, "nvlink5", "8x400Gb EFAv4", Host(192, 2048, 20, 10, 400), 113.93),
+    Server("dgx-1", "P100", 8, "nvlink1", "4x100Gb EDR IB", Host(80, 512, 2.0, 1.0, 120)),
+    Server("dgx-1v", "V100", 8, "nvlink2", "4x100Gb EDR IB", Host(80, 512, 2.0, 1.0, 120)),
+    Server(
+        "dgx-2", "V100-32", 16, "nvlink2-nvswitch", "8x100Gb EDR IB", Host(96, 1536, 12, 6, 200)
+    ),
+    Server("dgx-a100", "A100-80", 8, "nvlink3", "8x200Gb HDR IB", Host(256, 2048, 25, 12, 300)),
+    Server("dgx-h100", "H100", 8, "nvlink4", "8x400Gb NDR IB", Host(224, 2048, 50, 25, 500)),
+    Server("dgx-b200", "B200", 8, "nvlink5", "8x400Gb NDR IB", Host(224, 4096, 50, 25, 600)),
+    Server("pcie-p100", "P100-PCIe", 4, "pcie3", "25GbE", Host(40, 256, 1.0, 0.5, 100)),
+)
+
+
+def find_server(name: str) -> Server:
+    wanted = re.sub(r"[ _]", "-", words(name))
+    for server in SERVERS.values():
+        if re.sub(r"[ _]", "-", words(server.name)) == wanted:
+            return server
+    raise UnknownHardware("server", name, list(SERVERS))
+
+
+# Hosts of published measurements that name only their GPU: what such a server usually had.
+_USUAL: dict[tuple[str, int], str] = {
+    ("K80", 1): "p2.xlarge",
+    ("K80", 8): "p2.8xlarge",
+    ("K80", 16): "p2.16xlarge",
+    ("V100", 8): "p3.16xlarge",
+    ("V100-32", 8): "dgx-1v",
+    ("V100-32", 16): "dgx-2",
+    ("P100", 8): "dgx-1",
+    ("P100", 4): "pcie-p100",
+    ("A100", 8): "dgx-a100",
+    ("A100-80", 8): "dgx-a100",
+    ("H100", 8): "dgx-h100",
+    ("H200", 8): "dgx-h100",
+    ("B200", 8): "dgx-b200",
+}
+
+
+def usual_host(gpu: str, gpus: int) -> Host:
+    """The host of the usual server with such GPUs, or the default one."""
+    name = _USUAL.get((gpu, gpus))
+    return SERVERS[name].host if name else Host()

@@ -1,0 +1,24 @@
+"""Finding hardware by a name that people spell in many ways."""
+
+import re
+from difflib import get_close_matches
+
+
+class UnknownHardware(LookupError):
+    """Nothing in the catalogue goes by this name."""
+
+    def __init__(self, what: str, name: object, known: list[str]) -> None:
+        super().__init__(what, name)
+        self.what = what
+        self.name = name
+        self.near = get_close_matches(str(name), known, n=3, cutoff=0.4)
+        self.known = known
+
+    def __str__(self) -> str:
+        near = self.near or self.known
+        return f"no {self.what} {self.name!r} in the catalogue; near it: {', '.join(near)}"
+
+
+def words(name: str) -> str:
+    """Lower-case letters and digits, with one blank where there was anything else."""
+    return re.sub(r"[^a-z0-9.]+", " ", name.lower()).strip()

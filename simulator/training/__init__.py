@@ -1,0 +1,1 @@
+"""One gang that trains: input, compute, communicate, checkpoint, repeat."""

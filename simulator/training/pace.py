@@ -1,0 +1,223 @@
+"""The pace of a gang: how long its steps take where it runs, and what it puts on the links.
+
+`Recipe` is what a person says of a training job. `pace` joins it with a place; what it returns
+answers in a few multiplications how long a step takes with a given share of the bandwidth between
+nodes, so it can be asked whenever the neighbours on a link change.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from simulator.collectives.compression import COMPRESSIONS, encode_s
+from simulator.constants import FITTED, Constants
+from simulator.hardware.names import UnknownHardware
+from simulator.training.checkpoints import Checkpointing, pause_share
+from simulator.training.exchange import HOROVOD_CYCLE_S, Gradients, Plan, Scheme, Software, plan
+from simulator.training.input_pipeline import input_rates
+from simulator.training.llm import Llm, Parallel, iteration
+from simulator.training.models import Model, find_model, samples_per_s
+from simulator.training.placement import Place
+from simulator.training.step import Step, step, straggling
+
+# Bytes on the wire for one parameter's gradient.
+GRADIENT_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 2.0}
+
+
+class BadRecipe(ValueError):
+    """The recipe cannot be followed; `field` names what is wrong with it."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(field, problem)
+        self.field = field
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A training job as a person describes it. Zero and None mean what is usual."""
+
+    model: str
+    precision: str = "fp32"
+    # Samples of one GPU in one step or micro-batch.
+    batch: int = 0
+    scheme: Scheme = Scheme.ALL_REDUCE
+    compression: str = "none"
+    accumulate: int = 1
+    overlap: bool = True
+    horovod: bool = False
+    servers: int | None = None
+    # Given instead of the catalogue's: seconds that one GPU computes in a step.
+    compute_s: float | None = None
+    # Samples are read and prepared; without it they are made up on the device.
+    real_data: bool = False
+    cached: float = 0.0
+    tensor: int = 1
+    pipeline: int = 1
+    global_batch: int = 0
+    checkpoint: Checkpointing | None = None
+    # An evaluation of so many seconds after so many steps of training.
+    evaluate_steps: int = 0
+    evaluate_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """A recipe in its place."""
+
+    compute_s: float
+    plan: Plan
+    lag: float
+    micro_batches: int = 1
+    input_s: float = 0.0
+    # What one step trains, over the whole gang.
+    samples: float = 0.0
+    unit: str = "samples"
+    # Seconds that a step takes longer in the mean for checkpoints and evaluation.
+    pause_share: float = 0.0
+    evaluation_s: float = 0.0
+    # A language model's iteration, already whole; then the exchange is part of it.
+    parts: tuple[tuple[str, float], ...] = ()
+
+    def step(self, share: float = 1.0) -> Step:
+        return step(
+            self.compute_s,
+            self.plan,
+            self.lag,
+            micro_batches=self.micro_batches,
+            share=share,
+            input_s=self.input_s,
+        )
+
+    def step_s(self, share: float = 1.0) -> float:
+        """One step in the mean, with its part of checkpoints and evaluation."""
+        return (self.step(share).total_s + self.evaluation_s) * (1.0 + self.pause_share)
+
+
+@lru_cache(maxsize=4096)
+def pace(recipe: Recipe, place: Place, constants: Constants = FITTED) -> Pace:
+    """The pace of a recipe in a place; BadRecipe says what cannot be."""
+    try:
+        model = find_model(recipe.model)
+    except UnknownHardware as unknown:
+        raise BadRecipe("model", str(unknown)) from None
+    if recipe.compression not in COMPRESSIONS:
+        raise BadRecipe("compression", f"must be one of {', '.join(COMPRESSIONS)}")
+    if recipe.precision not in GRADIENT_BYTES:
+        raise BadRecipe("precision", f"must be one of {', '.join(GRADIENT_BYTES)}")
+    if recipe.tensor * recipe.pipeline > 1 or (model.hidden > 1024 and recipe.compute_s is None):
+        return _language_model(recipe, model, place, constants)
+    return _data_parallel(recipe, model, place, constants)
+
+
+def gradients(model: Model, bytes_per_param: float) -> Gradients:
+    """Bytes and share of the backward pass, last layer first."""
+    work = sum(layer.macs for layer in model.layers)
+    return tuple(
+        (layer.params * bytes_per_param, layer.macs / work) for layer in reversed(model.layers)
+    )
+
+
+def _data_parallel(recipe: Recipe, model: Model, place: Place, constants: Constants) -> Pace:
+    batch = recipe.batch or model.batch
+    compute = recipe.compute_s
+    if compute is None:
+        compute = batch / samples_per_s(model, place.gpu, recipe.precision, batch)
+    how = COMPRESSIONS[recipe.compression]
+    each = GRADIENT_BYTES[recipe.precision] if recipe.compression == "none" else 4.0
+    scheme = Scheme.ONE_BIT if recipe.compression == "1bit" else recipe.scheme
+    wire = each * (1.0 if scheme is Scheme.ONE_BIT else how.ratio)
+    exchange = plan(
+        place,
+        gradients(model, wire),
+        scheme,
+        constants,
+        Software(
+            overlap=recipe.overlap,
+            cycle_s=HOROVOD_CYCLE_S if recipe.horovod else 0.0,
+            servers=recipe.servers,
+        ),
+        model.params_max * wire,
+    )
+    packed = 0.0
+    if place.ranks > 1 and scheme is not Scheme.ONE_BIT:
+        packed = encode_s(model.params * 4.0, how, place.gpu.memory_gbs * 1e9)
+    fed = 0.0
+    if recipe.real_data:
+        node = input_rates(model, place.host, place.per_node, cached=recipe.cached).rate
+        fed = batch * recipe.accumulate * place.per_node / node
+    return Pace(
+        compute_s=compute + packed / recipe.accumulate,
+        plan=exchange,
+        lag=straggling(place.ranks, place.nodes, constants),
+        micro_batches=recipe.accumulate,
+        input_s=fed,
+        samples=float(batch * recipe.accumulate * place.ranks),
+        unit=model.unit,
+        pause_share=pause_share(recipe.checkpoint),
+        evaluation_s=_evaluation_s(recipe),
+    )
+
+
+def _evaluation_s(recipe: Recipe) -> float:
+    return recipe.evaluate_s / recipe.evaluate_steps if recipe.evaluate_steps > 0 else 0.0
+
+
+def _language_model(recipe: Recipe, model: Model, place: Place, constants: Constants) -> Pace:
+    if not model.hidden:
+        raise BadRecipe("tensor", f"{model.name} is no transformer; it trains data-parallel")
+    parallel = recipe.tensor * recipe.pipeline
+    if place.ranks % parallel:
+        problem = f"{place.ranks} GPUs cannot be cut into groups of {parallel}"
+        raise BadRecipe("tensor", f"{problem} (tensor x pipeline)")
+    data = place.ranks // parallel
+    micro = recipe.batch or 1
+    whole = recipe.global_batch or data * micro * max(1, 4 * recipe.pipeline)
+    if whole < data * micro:
+        raise BadRecipe("global_batch", f"{whole} is less than one micro-batch for each replica")
+    llm = Llm(
+        model.hidden, model.depth, max(1, model.hidden // 128), model.sequence, model.vocabulary
+    )
+    how = Parallel(
+        recipe.tensor,
+        recipe.pipeline,
+        data,
+        micro,
+        whole,
+        precision="fp16" if recipe.precision == "fp32" else recipe.precision,
+    )
+    taken = iteration(llm, how, place, constants)
+    # Between nodes move the gradients; what the pipeline sends is little beside them.
+    across = 2.0 * (data - 1) / data * 2.0 * llm.params / recipe.pipeline if data > 1 else 0.0
+    many = place.nodes > 1
+    exchange = plan(place, (), Scheme.NONE, constants)
+    if many and across > 0.0:
+        exchange = Plan(
+            exchange.exposure,
+            tail_net_s=taken.data_s,
+            node_bytes=across,
+        )
+    rest = taken.total_s - (taken.data_s if many and across > 0.0 else 0.0)
+    return Pace(
+        compute_s=rest,
+        plan=exchange,
+        lag=0.0,
+        samples=float(whole),
+        unit=model.unit,
+        pause_share=pause_share(recipe.checkpoint),
+        evaluation_s=_evaluation_s(recipe),
+        parts=tuple(
+            (name, getattr(taken, name))
+            for name in (
+                "matrix_s",
+                "memory_s",
+                "tensor_s",
+                "launch_s",
+                "head_s",
+                "bubble_s",
+                "data_s",
+            )
+        ),
+    )

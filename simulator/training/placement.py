@@ -1,0 +1,54 @@
+"""Where a gang runs, as far as its speed depends on it."""
+
+from dataclasses import dataclass, field
+
+from simulator.constants import Constants
+from simulator.hardware.gpus import Gpu
+from simulator.hardware.hosts import Host
+from simulator.hardware.links import IntraLink, Wiring
+from simulator.hardware.networks import Fabric, Network, Transport
+
+# NVIDIA's own figures: 24 of 25 GB/s and 48 of 50 by RDMA, 10 of 12.5 by TCP at best.
+RDMA_SHARE = 0.96
+TCP_SHARE = 0.8
+# Where NICs cannot reach GPU memory, data is staged in host memory over PCIe, and the copy and the
+# wire follow each other. (FDR on eight M40: 4.2 GB/s by this rule, 4.0 to 4.3 measured.)
+STAGING_GBS = 12.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """A gang's nodes, which are alike; `per_node` is what the fullest of them holds."""
+
+    gpu: Gpu
+    link: IntraLink
+    ranks: int
+    nodes: int = 1
+    network: Network = field(default_factory=Network)
+    host: Host = field(default_factory=Host)
+    fabric: Fabric = field(default_factory=Fabric)
+
+    @property
+    def per_node(self) -> int:
+        return -(-self.ranks // self.nodes)
+
+    @property
+    def nvls(self) -> bool:
+        return self.link.in_switch > 0.0
+
+    def intra_gbs(self) -> float:
+        """The bus bandwidth of a ring inside one node."""
+        ring = self.link.ring_gbs(self.per_node) if self.per_node > 1 else 0.0
+        return ring or float("inf")
+
+    def net_gbs(self, constants: Constants, flows: int = 1) -> float:
+        """What all NICs of a node give to so many flows at once; infinite on a single node."""
+        net = self.network
+        if self.nodes <= 1 or net.transport is Transport.NONE:
+            return float("inf")
+        if net.transport is Transport.RDMA:
+            usable = RDMA_SHARE * net.line_gbs
+            staged = self.link.wiring is Wiring.TREE
+            return 1.0 / (1.0 / usable + 1.0 / STAGING_GBS) if staged else usable
+        one_flow = min(net.flow_gbps_max / 8.0, constants.tcp_flow_gbs)
+        return min(TCP_SHARE * net.line_gbs, one_flow * max(flows, net.nics))

@@ -1,0 +1,81 @@
+"""The time of one step of a gang, and where it goes."""
+
+from typing import NamedTuple
+
+from simulator.constants import Constants
+from simulator.training.exchange import Plan
+from simulator.training.stragglers import slowest
+
+# The backward pass does twice the work of the forward pass.
+BACKWARD_SHARE = 2.0 / 3.0
+
+
+class Step(NamedTuple):
+    """Seconds; the parts add up to `total_s`."""
+
+    total_s: float
+    compute_s: float
+    straggler_s: float
+    exchange_s: float
+    input_s: float
+    # How long the exchange would take by itself, hidden or not.
+    exchange_busy_s: float
+
+
+def straggling(ranks: int, nodes: int, constants: Constants) -> float:
+    """How much longer the slowest rank computes than the mean one: ranks differ, and nodes do."""
+    return constants.straggler_sigma * (slowest(ranks) + slowest(nodes))
+
+
+def step(
+    compute_s: float,
+    plan: Plan,
+    lag: float,
+    *,
+    micro_batches: int = 1,
+    share: float = 1.0,
+    input_s: float = 0.0,
+) -> Step:
+    """One step: `micro_batches` of `compute_s` each, then what of the exchange did not fit beside.
+
+    `lag` is `straggling`; `share` is the part of its bandwidth between nodes that the gang gets;
+    `input_s` is how long the input pipeline takes for the samples of one step.
+    """
+    slow = 1.0 + lag
+    compute = compute_s * micro_batches * slow
+    s_per_byte = plan.s_per_byte(share)
+    busy = plan.exposure.busy_s(s_per_byte) + (plan.fetch_net_s + plan.tail_net_s) / share
+    tail = plan.tail_s + plan.tail_net_s / share
+    if plan.overlap:
+        backward = BACKWARD_SHARE * compute_s * slow
+        forward = compute_s * slow - backward
+        fetch = max(0.0, plan.fetch_net_s / share - forward)
+        late = max(0.0, plan.exposure.end_s(backward, s_per_byte) - backward)
+        exposed = fetch + late + tail
+    else:
+        exposed = plan.exposure.busy_s(s_per_byte) + plan.fetch_net_s / share + tail
+    trained = compute + exposed
+    stall = max(0.0, input_s - trained)
+    return Step(
+        total_s=trained + stall,
+        compute_s=compute_s * micro_batches,
+        straggler_s=compute - compute_s * micro_batches,
+        exchange_s=exposed,
+        input_s=stall,
+        exchange_busy_s=busy + plan.tail_s,
+    )
+
+
+def compute_from(
+    measured_s: float, plan: Plan, lag: float, *, micro_batches: int = 1, input_s: float = 0.0
+) -> float:
+    """The compute time of one micro-batch that makes a step take as long as was measured.
+
+    `step` grows with it, so the two are brought together by bisection.
+    """
+    low, high = 0.0, measured_s / micro_batches
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        taken = step(middle, plan, lag, micro_batches=micro_batches, input_s=input_s).total_s
+        low, high = (middle, high) if taken < measured_s else (low, middle)
+    return 0.5 * (low + high)

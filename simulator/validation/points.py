@@ -1,0 +1,112 @@
+"""Points of a file of measurements, as values; whatever is odd about one stays with that one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simulator.hardware.gpus import Gpu, find_gpu
+from simulator.hardware.hosts import usual_host
+from simulator.hardware.links import find_link
+from simulator.hardware.names import UnknownHardware
+from simulator.hardware.networks import Network, Transport, find_network
+from simulator.training.placement import Place
+
+KINDS = (
+    "train",
+    "train_efficiency",
+    "allreduce",
+    "allreduce_peak_busbw",
+    "llm_iter",
+    "mfu",
+    "time_to_train",
+)
+
+
+class BadPoint(ValueError):
+    """This point cannot be predicted, and why."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A mapping of the file with typed access; every refusal says which field."""
+
+    fields: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        return str(self.fields.get("id") or self.fields.get("series") or "?")
+
+    @property
+    def kind(self) -> str:
+        kind = self.text("kind")
+        if kind not in KINDS:
+            raise BadPoint(f"kind is {kind!r}; known are {', '.join(KINDS)}")
+        return kind
+
+    @property
+    def is_baseline(self) -> bool:
+        return self.fields.get("role") == "baseline"
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self.fields.get(name)
+        if isinstance(value, str) and value:
+            return value
+        if default is None:
+            raise BadPoint(f"{name} is missing or no text")
+        return default
+
+    def number(self, name: str, default: float | None = None) -> float:
+        value = self.fields.get(name)
+        if value is None and default is not None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadPoint(f"{name} is missing or no number")
+        if value != value or abs(value) == float("inf"):
+            raise BadPoint(f"{name} is not finite")
+        return float(value)
+
+    def count(self, name: str, default: int | None = None) -> int:
+        value = int(self.number(name, None if default is None else float(default)))
+        if value < 1:
+            raise BadPoint(f"{name} must be at least 1")
+        return value
+
+
+def place_of(point: Point) -> Place:
+    """Where the measurement was made."""
+    ranks = point.count("n_gpus")
+    nodes = point.count("n_nodes", 1)
+    if nodes > ranks:
+        raise BadPoint(f"{nodes} nodes for {ranks} GPUs")
+    try:
+        link = find_link(point.fields.get("intra"))
+        gpu = _gpu(point, link.generation)
+        network = _network(point)
+    except UnknownHardware as unknown:
+        raise BadPoint(str(unknown)) from None
+    per_node = point.count("gpus_per_node", -(-ranks // nodes))
+    if nodes > 1 and network.transport is Transport.NONE:
+        raise BadPoint("several nodes, and nothing is said of their network (net, net_gbps)")
+    return Place(gpu, link, ranks, nodes, network, usual_host(gpu.name, per_node))
+
+
+def _gpu(point: Point, generation: str) -> Gpu:
+    """Where only bandwidth is asked for, the links say enough and the GPU may go unnamed."""
+    try:
+        return find_gpu(point.fields.get("gpu"))
+    except UnknownHardware:
+        if point.fields.get("kind") != "allreduce_peak_busbw":
+            raise
+        usual = {"volta": "V100", "ampere": "A100", "hopper": "H100", "blackwell": "B200"}
+        return find_gpu(usual[generation])
+
+
+def _network(point: Point) -> Network:
+    gbps = point.fields.get("net_gbps")
+    flow = point.fields.get("flow_cap_gbps")
+    return find_network(
+        point.fields.get("net"),
+        gbps=float(gbps) if gbps else None,
+        transport=point.fields.get("transport"),
+        flow_gbps_max=float(flow) if flow else None,
+    )

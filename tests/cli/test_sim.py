@@ -1,0 +1,77 @@
+"""Questions to the physics from the command line."""
+
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Muster
+from tests.simulator.test_validation import BASELINE, POINT
+
+ALIBABA = ("--model", "ResNet-50", "--gpu", "P100", "--link", "pcie3", "--gpus", "64")
+NETWORK = ("--nodes", "8", "--net", "25GbE", "--compression", "fp16")
+
+
+def test_a_step_is_explained_and_plotted(muster: Muster) -> None:
+    shown = muster("sim", "step", *ALIBABA, *NETWORK).out
+    assert "64 x P100 on 8 nodes" in shown
+    assert "waiting for stragglers" in shown
+    assert "o ring   x ps" in shown
+
+
+def test_a_step_as_json_compares_schemes(muster: Muster) -> None:
+    schemes = muster("sim", "step", *ALIBABA, *NETWORK, "--json").json["schemes"]
+    assert 0.87 < schemes["ring"]["efficiency"] < 0.93
+    assert schemes["ring"]["samples_per_s"] > 1.25 * schemes["ps"]["samples_per_s"]
+    parts = schemes["ring"]["parts_s"]
+    assert abs(sum(parts.values()) - schemes["ring"]["step_s"]) < 1e-9
+
+
+def test_a_language_model_is_cut_three_ways(muster: Muster) -> None:
+    args = ("--model", "gpt_39.1b", "--gpu", "A100-80", "--gpus", "512", "--nodes", "64")
+    ran = muster("sim", "step", *args, "--net", "8x200Gb HDR IB", "--tensor", 8, "--pipeline", 4)
+    assert ran.code == 0
+    assert "bubble" in ran.out
+    bad = muster("sim", "step", *args, "--net", "8x200Gb HDR IB", "--tensor", 7)
+    assert bad.code == 2
+    assert "tensor" in bad.err
+
+
+def test_a_collective_says_what_nccl_would_choose(muster: Muster) -> None:
+    shown = muster("sim", "collective", "--size", "1GB", "--gpu", "V100", "--gpus", 8).out
+    assert "by ring, Simple" in shown
+    assert "all-to-all" in shown
+    found = muster("sim", "collective", "--size", "8kB", "--gpu", "V100", "--gpus", 8, "--json")
+    assert found.json["nccl"]["protocol"] == "LL"
+    assert muster("sim", "collective", "--size", "much").code == 2
+
+
+def test_unknown_hardware_is_a_wrong_usage(muster: Muster) -> None:
+    ran = muster("sim", "step", "--gpu", "Z9000")
+    assert ran.code == 2
+    assert "no GPU 'Z9000'" in ran.err
+    assert muster("sim", "step", "--scheme", "magic").code == 2
+    assert muster("sim", "step", "--gpus", 4, "--nodes", 8).code == 2
+
+
+def test_a_file_of_points_is_validated(muster: Muster, tmp_path: Path) -> None:
+    points = tmp_path / "points.json"
+    bad = POINT | {"id": "bad", "gpu": "Z9000"}
+    points.write_text(json.dumps({"points": [BASELINE, POINT, bad]}))
+    shown = muster("sim", "validate", "--points", points)
+    assert shown.code == 0
+    assert "training" in shown.out
+    assert "bad (lab) was not predicted: no GPU 'Z9000'" in shown.out
+    out = tmp_path / "found.json"
+    args = ("--json", "--out", out, "--plots", tmp_path / "plots")
+    found = muster("sim", "validate", "--points", points, *args).json
+    assert [point["id"] for point in found["points"]] == ["p"]
+    assert set(found["groups"]["training"]) == {"points", "mape", "median", "p90"}
+    assert json.loads(out.read_text()) == found
+    assert (tmp_path / "plots" / "training.svg").read_text().startswith("<svg")
+
+
+def test_a_file_that_holds_no_points_is_refused(muster: Muster, tmp_path: Path) -> None:
+    points = tmp_path / "points.json"
+    assert muster("sim", "validate", "--points", points).code == 2
+    for text in ("{", "{}", '{"points": []}'):
+        points.write_text(text)
+        assert muster("sim", "validate", "--points", points).code == 2

@@ -1,0 +1,193 @@
+"""Steps: what hides, what shows, and the published headline case."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.constants import FITTED, NAMES
+from simulator.hardware.gpus import find_gpu
+from simulator.hardware.hosts import Host
+from simulator.hardware.links import find_link
+from simulator.hardware.networks import find_network
+from simulator.training.checkpoints import (
+    Checkpointing,
+    best_interval_s,
+    expected_s,
+    kept_s,
+    write_s,
+)
+from simulator.training.exchange import Scheme
+from simulator.training.input_pipeline import input_rates, stall_share
+from simulator.training.layers import alexnet, inception_v3, resnet, vgg16
+from simulator.training.llm import Llm, Parallel, iteration
+from simulator.training.models import MODELS, find_model, samples_per_s
+from simulator.training.pace import BadRecipe, Recipe, pace
+from simulator.training.placement import Place
+from simulator.training.step import compute_from, step
+from simulator.training.stragglers import slowest, slowest_exponential
+
+ALIBABA = Place(find_gpu("P100"), find_link("pcie3"), 64, 8, find_network("25GbE"))
+RING = Recipe("resnet50", compression="fp16")
+SERVERS = Recipe("resnet50", scheme=Scheme.PS_GPU, servers=8)
+
+
+def _efficiency(recipe: Recipe, place: Place) -> float:
+    alone = pace(recipe, replace(place, ranks=1, nodes=1)).step().total_s
+    return alone / pace(recipe, place).step().total_s
+
+
+def test_the_alibaba_case_ring_at_about_ninety_percent_and_ahead_of_parameter_servers() -> None:
+    ring, servers = _efficiency(RING, ALIBABA), _efficiency(SERVERS, ALIBABA)
+    assert 0.87 < ring < 0.93
+    assert servers < 0.75
+    assert ring > 1.25 * servers
+
+
+def test_there_are_ten_fitted_constants_at_most() -> None:
+    assert len(NAMES) <= 10
+
+
+@pytest.mark.parametrize(
+    ("layers", "millions", "gigamacs"),
+    [
+        (resnet(3, 4, 6, 3), 25.56, 3.86),
+        (resnet(3, 4, 23, 3), 44.55, 7.57),
+        (resnet(3, 8, 36, 3), 60.19, 11.28),
+        (vgg16(), 138.36, 15.47),
+        (alexnet(), 61.1, 0.714),
+        (inception_v3(), 23.83, 5.71),
+    ],
+)
+def test_architectures_have_the_published_number_of_parameters(
+    layers: tuple[tuple[int, float], ...], millions: float, gigamacs: float
+) -> None:
+    assert sum(params for params, _ in layers) / 1e6 == pytest.approx(millions, rel=0.001)
+    assert sum(macs for _, macs in layers) / 1e9 == pytest.approx(gigamacs, rel=0.01)
+
+
+def test_models_are_found_however_they_are_spelt() -> None:
+    assert find_model("ResNet-50") is MODELS["resnet50"]
+    assert find_model("gpt_175.0B") is MODELS["gpt_175b"]
+    assert find_model("inception_v3") is find_model("Inception v3")
+
+
+def test_an_unmeasured_gpu_gets_a_rate_between_those_of_its_neighbours() -> None:
+    model = MODELS["resnet50"]
+    rates = [samples_per_s(model, find_gpu(name), "fp16", 256) for name in ("V100", "A100", "H100")]
+    assert rates == sorted(rates)
+    assert samples_per_s(model, find_gpu("P100"), "fp32", 8) < samples_per_s(
+        model, find_gpu("P100"), "fp32", 64
+    )
+
+
+@given(
+    compute=st.floats(1e-3, 10.0),
+    gbps=st.sampled_from(["10GbE", "25GbE", "100GbE"]),
+    share=st.floats(0.05, 1.0),
+)
+def test_less_bandwidth_never_makes_a_step_faster(compute: float, gbps: str, share: float) -> None:
+    place = replace(ALIBABA, network=find_network(gbps))
+    one = pace(Recipe("vgg16", compute_s=compute), place)
+    assert one.step_s(share) >= one.step_s(1.0) - 1e-12
+    taken = one.step(share)
+    parts = taken.compute_s + taken.straggler_s + taken.exchange_s + taken.input_s
+    assert taken.total_s == pytest.approx(parts)
+
+
+@given(measured=st.floats(1e-2, 100.0), accumulate=st.integers(1, 8))
+def test_the_compute_time_is_found_again_from_a_measured_step(
+    measured: float, accumulate: int
+) -> None:
+    one = pace(Recipe("resnet50"), ALIBABA)
+    found = compute_from(measured, one.plan, one.lag, micro_batches=accumulate)
+    again = step(found, one.plan, one.lag, micro_batches=accumulate).total_s
+    # A step shorter than its exchange alone cannot be explained by any compute time.
+    floor = step(0.0, one.plan, one.lag, micro_batches=accumulate).total_s
+    assert again == pytest.approx(max(measured, floor), rel=1e-6)
+
+
+def test_large_late_layers_hide_better_than_evenly_spread_ones() -> None:
+    """VGG's gradients are nearly all ready when the backward pass begins."""
+    place = replace(ALIBABA, network=find_network("100Gb IB"))
+    vgg = pace(Recipe("vgg16", compute_s=0.5), place).step()
+    assert vgg.exchange_busy_s > 0.1
+    assert vgg.exchange_s < 0.1 * vgg.exchange_busy_s
+
+
+def test_without_overlap_the_whole_exchange_shows() -> None:
+    hidden = pace(Recipe("resnet50"), ALIBABA).step()
+    shown = pace(Recipe("resnet50", overlap=False), ALIBABA).step()
+    assert shown.exchange_s == pytest.approx(shown.exchange_busy_s)
+    assert shown.total_s > hidden.total_s
+
+
+def test_a_slow_host_starves_the_gpus() -> None:
+    place = replace(ALIBABA, host=Host(cpus=4, storage_gbs=10))
+    taken = pace(Recipe("resnet50", real_data=True), place).step()
+    assert taken.input_s > 0
+    assert taken.total_s == pytest.approx(8 * 64 / (4 * 62.0))
+    assert input_rates(MODELS["resnet50"], Host(cpus=4, storage_gbs=0.01), 8).limit == "storage"
+
+
+def test_prefetching_hides_variance_but_not_a_stage_that_is_too_slow() -> None:
+    assert stall_share(0.9, 0.5, 8) < stall_share(0.9, 0.5, 1)
+    assert stall_share(1.25, 0.0, 100) == pytest.approx(0.2)
+
+
+def test_the_slowest_of_many_is_slower() -> None:
+    # Exact expectations of the largest of n normal draws.
+    for n, exact in ((2, 0.5642), (10, 1.5388), (100, 2.5076)):
+        assert slowest(n) == pytest.approx(exact, rel=0.05)
+    assert slowest(64, spare=4) < slowest(64)
+    assert slowest_exponential(3) == pytest.approx(11 / 6)
+
+
+def test_a_pipeline_bubble_shrinks_with_more_micro_batches() -> None:
+    place = Place(find_gpu("A100"), find_link("nvlink3"), 64, 8, find_network("8x100Gb HDR IB"))
+    llm = Llm(8192, 48, 64, 2048)
+    few, many = (iteration(llm, Parallel(8, 8, 1, 1, batch), place, FITTED) for batch in (8, 64))
+    assert few.bubble_s == pytest.approx(many.bubble_s)
+    assert few.bubble_s / few.total_s > 4 * many.bubble_s / many.total_s
+    parts = sum(many[1:8])
+    assert many.total_s == pytest.approx(parts)
+
+
+def test_tensor_parallelism_across_nodes_is_dear() -> None:
+    place = Place(find_gpu("A100"), find_link("nvlink3"), 64, 8, find_network("8x100Gb HDR IB"))
+    llm = Llm(3072, 30, 32, 2048)
+    inside = iteration(llm, Parallel(8, 1, 8, 8, 512), place, FITTED)
+    across = iteration(llm, Parallel(16, 1, 4, 8, 512), place, FITTED)
+    assert across.tensor_s > 2 * inside.tensor_s
+
+
+@pytest.mark.parametrize(
+    ("recipe", "field"),
+    [
+        (Recipe("nonesuch"), "model"),
+        (Recipe("resnet50", compression="zip"), "compression"),
+        (Recipe("resnet50", precision="int4"), "precision"),
+        (Recipe("resnet50", tensor=2), "tensor"),
+        (Recipe("gpt_175b", tensor=48), "tensor"),
+        (Recipe("gpt_175b", tensor=8, global_batch=4), "global_batch"),
+    ],
+)
+def test_a_recipe_that_cannot_be_followed_names_its_field(recipe: Recipe, field: str) -> None:
+    with pytest.raises(BadRecipe) as refused:
+        pace(recipe, ALIBABA)
+    assert refused.value.field == field
+
+
+def test_checkpoints_follow_young_and_daly() -> None:
+    how = Checkpointing(3600.0, 120.0, 900.0)
+    best = best_interval_s(120.0, 44.8 * 3600)
+    at = [
+        expected_s(3.6e5, how._replace(interval_s=t), 44.8 * 3600)
+        for t in (best / 3, best, 3 * best)
+    ]
+    assert at[1] < min(at[0], at[2])
+    assert kept_s(7300.0, how) == 7200.0
+    assert kept_s(7300.0, None) == 0.0
+    # BLOOM: 2.3 TB from 384 processes in 40 s.
+    assert write_s(176e9, 384, 57 / 384) == pytest.approx(43.2, rel=0.01)

@@ -1,0 +1,167 @@
+"""Predictions against published measurements: the aims, and points that are odd."""
+
+import json
+from typing import Any
+
+import pytest
+
+from simulator.constants import FITTED
+from simulator.validation.fit import BLOCKS, simplex
+from simulator.validation.points import BadPoint
+from simulator.validation.scores import Validation, read_points, validate
+from tests.shared_data import shared
+
+AIMS = {
+    "training": 5.0,
+    "training, efficiency below 0.85": 12.0,
+    "parameter server": 10.0,
+    "allreduce of 64 MB and more": 8.0,
+    "allreduce of 1-64 MB": 15.0,
+    "allreduce below 1 MB": 25.0,
+    "LLM iteration": 10.0,
+}
+
+BASELINE = {
+    "id": "b",
+    "series": "s",
+    "system": "lab",
+    "kind": "train",
+    "role": "baseline",
+    "model": "resnet50",
+    "params": 25.56e6,
+    "n_gpus": 1,
+    "gpus_per_node": 1,
+    "n_nodes": 1,
+    "throughput": 219,
+    "unit": "images/s",
+    "batch": 64,
+    "gpu": "P100",
+    "intra": "pcie3",
+    "net": None,
+    "net_gbps": 0,
+    "transport": None,
+    "comm": "ring",
+    "precision": "fp32",
+    "grad_bytes": 4,
+    "accum": 1,
+}
+POINT = BASELINE | {
+    "id": "p",
+    "role": "point",
+    "n_gpus": 16,
+    "gpus_per_node": 4,
+    "n_nodes": 4,
+    "net": "25GbE",
+    "net_gbps": 25,
+    "transport": "rdma",
+    "throughput": 3200,
+}
+
+
+def _validated(*rows: Any) -> Validation:
+    cases, failed = read_points({"points": list(rows)})
+    return validate(cases, FITTED, failed)
+
+
+@pytest.fixture(scope="module")
+def published() -> Validation:
+    document = json.loads(shared("calibration", "scaling_points.json").read_text("utf-8"))
+    cases, failed = read_points(document)
+    return validate(cases, FITTED, failed)
+
+
+def test_every_published_point_is_predicted(published: Validation) -> None:
+    assert published.failed == ()
+    assert len(published.points) == 340
+
+
+@pytest.mark.parametrize("group", AIMS)
+def test_the_aims_hold_on_the_published_points(published: Validation, group: str) -> None:
+    assert published.groups[group].mape <= AIMS[group]
+
+
+def test_training_errors_have_no_long_tail(published: Validation) -> None:
+    assert published.groups["training"].p90 <= 12.0
+
+
+def test_variants_of_training_are_ranked(published: Validation) -> None:
+    assert published.ranking.percent > 85.0
+
+
+def test_the_measured_value_of_a_point_is_never_looked_at() -> None:
+    told = [_validated(BASELINE, POINT | {"throughput": t}).points[0].predicted for t in (1, 9999)]
+    assert told[0] == told[1]
+
+
+def test_a_baseline_is_an_input_and_is_not_scored() -> None:
+    found = _validated(BASELINE, POINT)
+    assert [point.id for point in found.points] == ["p"]
+    doubled = _validated(BASELINE | {"throughput": 438}, POINT)
+    assert 1.5 < doubled.points[0].predicted / found.points[0].predicted < 2.0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"gpu": "Z9000"}, "no GPU 'Z9000'"),
+        ({"intra": "string"}, "no intra-node link"),
+        ({"net": "pigeons", "net_gbps": None}, "no network"),
+        ({"transport": "smoke"}, "no transport"),
+        ({"comm": "telepathy"}, "comm is 'telepathy'"),
+        ({"kind": "dream"}, "kind is 'dream'"),
+        ({"n_gpus": None}, "n_gpus is missing"),
+        ({"n_gpus": 2}, "4 nodes for 2 GPUs"),
+        ({"throughput": None}, "throughput is missing"),
+        ({"throughput": 0}, "must be above 0"),
+        ({"net": None, "net_gbps": 0, "transport": None}, "nothing is said of their network"),
+        ({"series": "other"}, "no baseline"),
+        ({"unit": "tokens/s"}, "unit"),
+        ({"model": "mystery", "params": None}, "no model 'mystery'"),
+    ],
+)
+def test_a_bad_point_is_named_with_its_reason_and_the_others_go_on(
+    change: dict[str, Any], said: str
+) -> None:
+    found = _validated(BASELINE, POINT | {"id": "bad"} | change, POINT)
+    assert [point.id for point in found.points] == ["p"]
+    assert [row.id for row in found.failed] == ["bad"]
+    assert said in found.failed[0].problem
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gpu": "Tesla P100-SXM2-16GB"},
+        {"intra": "PCIe 3.0 x16"},
+        {"net": "25 Gb Ethernet, RoCE"},
+        {"model": "ResNet-50"},
+        {"model": "mystery"},
+        {"comm": "nccl2.27"},
+        {"batch": None},
+        {"framework": None},
+        {"net_gbps": None},
+    ],
+)
+def test_other_spellings_are_understood(change: dict[str, Any]) -> None:
+    found = _validated(BASELINE, POINT | change)
+    assert found.failed == ()
+    assert abs(found.points[0].error) < 0.15
+
+
+def test_what_is_no_list_of_points_is_refused() -> None:
+    with pytest.raises(BadPoint):
+        read_points({"rows": []})
+    assert _validated(7, BASELINE, POINT).failed[0].problem == "is not a mapping"
+
+
+def test_the_simplex_finds_the_bottom_of_a_bowl() -> None:
+    import numpy as np
+
+    found = simplex(lambda x: float((x[0] - 1) ** 2 + 3 * (x[1] + 2) ** 2), np.zeros(2), 80)
+    assert found == pytest.approx([1.0, -2.0], abs=1e-3)
+
+
+def test_each_constant_is_fitted_in_one_block() -> None:
+    names = [name for block in BLOCKS for name in block.names]
+    assert sorted(names) == sorted(set(names))
+    assert len(names) <= 10
