@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import simpy
 from simpy.events import Event, Timeout
 
-from simulator.faults import Fault, FaultKind, chance_crashes
+from simulator.faults import Fault, FaultKind, node_faults, rack_faults
 from simulator.topology import ClusterModel, NodeModel
 
 # What the caller calls a gang; jitter is drawn from it, so it must print the same in every run.
@@ -149,8 +149,12 @@ class Machine:
         self._runs: dict[Key, _Run] = {}
         for fault in cluster.faults.script:
             self._expect(iter((fault,)))
+        racks = defaultdict[str, list[str]](list)
         for node in cluster.nodes:
-            self._expect(chance_crashes(node.name, cluster.faults, cluster.seed))
+            self._expect(node_faults(node.name, node.rack, cluster.faults, cluster.seed))
+            racks[node.rack].append(node.name)
+        for rack, names in racks.items():
+            self._expect(rack_faults(rack, tuple(names), cluster.faults, cluster.seed))
 
     @property
     def nodes(self) -> Iterable[str]:

@@ -3,35 +3,34 @@
 `parse_cluster` reads the document of a cluster file; every refusal names the field's path.
 """
 
-import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
-from simulator.faults import Fault, FaultKind, FaultModel
+from simulator.fault_fields import faults_of
+from simulator.faults import FaultModel
+from simulator.fields import BadCluster, Fields
+from simulator.hardware.gpus import find_gpu
+from simulator.hardware.hosts import usual_host
+from simulator.hardware.links import find_link
+from simulator.hardware.networks import Fabric, find_network
+from simulator.node_hardware import Hardware, hardware_of, server_of
+from simulator.pools import Pool, pool_of
+
+__all__ = [
+    "BadCluster",
+    "ClusterModel",
+    "Delays",
+    "NodeModel",
+    "grid",
+    "parse_cluster",
+]
 
 # Far above the largest clusters there are, and small enough to build in a second.
 NODES_MAX = 100_000
 GPUS_PER_NODE_MAX = 1024
 SCRIPT_MAX = 100_000
-LABELS_MAX = 64
-TEXT_MAX = 253
-# Thirty thousand years in seconds.
-NUMBER_MAX = 1e12
-
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-
-
-class BadCluster(ValueError):
-    """The cluster file cannot be used; `path` names the field, and `problem` what is wrong."""
-
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(path, problem)
-        self.path = path
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"{self.path or 'the document'}: {self.problem}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,8 @@ class NodeModel:
     gpu_type: str = ""
     gpu_memory_mib: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
+    # None for a GPU that the catalogue does not know; then only given durations can run there.
+    hardware: Hardware | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class ClusterModel:
     delays: Delays = Delays()
     faults: FaultModel = field(default_factory=FaultModel)
     seed: int = 0
+    fabric: Fabric = field(default_factory=Fabric)
+    pools: tuple[Pool, ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -72,8 +75,10 @@ def grid(
     racks: int = 2, nodes_per_rack: int = 4, gpus: int = 8, *, delays: Delays | None = None
 ) -> ClusterModel:
     """Equal nodes in equal racks: `rack-0-0`, `rack-0-1` and so on."""
+    gpu = find_gpu("V100-32")
+    hardware = Hardware(gpu, find_link(gpu.link), find_network("25GbE"), usual_host("V100", 8))
     nodes = tuple(
-        NodeModel(f"rack-{r}-{n}", f"rack-{r}", gpus, gpu_type="V100", gpu_memory_mib=32768)
+        NodeModel(f"rack-{r}-{n}", f"rack-{r}", gpus, "V100", 32768, hardware=hardware)
         for r in range(racks)
         for n in range(nodes_per_rack)
     )
@@ -82,7 +87,7 @@ def grid(
 
 def parse_cluster(document: object) -> ClusterModel:
     """The cluster that an already loaded document describes, or BadCluster."""
-    top = _Fields(document, "")
+    top = Fields(document, "")
     nodes = _nodes(top)
     delays = Delays()
     model = ClusterModel(
@@ -92,14 +97,16 @@ def parse_cluster(document: object) -> ClusterModel:
             start_jitter_s=top.number("start_jitter_s", delays.start_jitter_s),
             stop_s=top.number("stop_delay_s", delays.stop_s),
         ),
-        faults=_faults(top.record("faults"), {node.name for node in nodes}),
+        faults=faults_of(top.record("faults"), nodes),
         seed=top.integer("seed", 0, least=0, most=2**63 - 1),
+        fabric=_fabric(top.record("fabric"), nodes),
+        pools=_pools(top, nodes),
     )
     top.done()
     return model
 
 
-def _nodes(top: "_Fields") -> tuple[NodeModel, ...]:
+def _nodes(top: Fields) -> tuple[NodeModel, ...]:
     racks = chain.from_iterable(_rack(rack) for rack in top.records("racks", NODES_MAX))
     alone = (_node(node) for node in top.records("nodes", NODES_MAX))
     nodes = tuple(islice(chain(racks, alone), NODES_MAX + 1))
@@ -115,139 +122,52 @@ def _nodes(top: "_Fields") -> tuple[NodeModel, ...]:
     return nodes
 
 
-def _rack(fields: "_Fields") -> Iterator[NodeModel]:
+def _rack(fields: Fields) -> Iterator[NodeModel]:
     """The nodes of a rack: alike, and counted from 0."""
     rack = fields.label("name")
     count = fields.integer("nodes", 1, least=1, most=NODES_MAX)
     if len(f"{rack}-{count - 1}") > 63:
         raise BadCluster(fields.at("name"), "is too long for the names of its nodes")
-    gpus, gpu_type, memory, labels = _hardware(fields)
+    node = _kind_of_node(fields, name="", rack=rack)
     fields.done()
-    return (NodeModel(f"{rack}-{i}", rack, gpus, gpu_type, memory, labels) for i in range(count))
+    return (replace(node, name=f"{rack}-{i}") for i in range(count))
 
 
-def _node(fields: "_Fields") -> NodeModel:
+def _node(fields: Fields) -> NodeModel:
     name = fields.label("name")
     rack = fields.label("rack") if fields.has("rack") else ""
-    gpus, gpu_type, memory, labels = _hardware(fields)
+    node = _kind_of_node(fields, name=name, rack=rack)
     fields.done()
-    return NodeModel(name, rack, gpus, gpu_type, memory, labels)
+    return node
 
 
-def _hardware(fields: "_Fields") -> tuple[int, str, int, Mapping[str, str]]:
-    return (
-        fields.integer("gpus", 8, least=0, most=GPUS_PER_NODE_MAX),
-        fields.text("gpu_type", ""),
-        fields.integer("gpu_memory_mib", 0, least=0, most=2**31),
-        fields.texts("labels"),
-    )
+def _kind_of_node(fields: Fields, *, name: str, rack: str) -> NodeModel:
+    server = server_of(fields)
+    gpus = fields.integer("gpus", server.gpus if server else 8, least=0, most=GPUS_PER_NODE_MAX)
+    gpu_type = fields.text("gpu_type", server.gpu if server else "")
+    memory = fields.integer("gpu_memory_mib", 0, least=0, most=2**31)
+    labels = fields.texts("labels")
+    hardware = hardware_of(fields, server, gpus, gpu_type)
+    if not memory and server is not None and hardware is not None:
+        memory = int(hardware.gpu.memory_gb * 1024)
+    return NodeModel(name, rack, gpus, gpu_type, memory, labels, hardware)
 
 
-def _faults(fields: "_Fields", names: set[str]) -> FaultModel:
-    default = FaultModel()
-    chance = fields.has("node_mtbf_s")
-    model = FaultModel(
-        # Below a second, a model would do nothing but crash nodes.
-        node_mtbf_s=fields.number("node_mtbf_s", least=1.0) if chance else None,
-        node_repair_s=fields.number("node_repair_s", default.node_repair_s, least=1.0),
-        script=tuple(_fault(f, names) for f in fields.records("script", SCRIPT_MAX)),
-    )
-    fields.done()
-    return model
-
-
-def _fault(fields: "_Fields", names: set[str]) -> Fault:
-    node = fields.label("node")
-    if node not in names:
-        raise BadCluster(fields.at("node"), f"names {node}, which is no node of this cluster")
-    kind = fields.text("kind", FaultKind.CRASH)
-    if kind not in set(FaultKind):
-        raise BadCluster(fields.at("kind"), f"must be one of {', '.join(FaultKind)}")
-    fault = Fault(
-        at_s=fields.number("at_s"),
-        node=node,
-        repair_s=fields.number("repair_s") if fields.has("repair_s") else None,
-        kind=FaultKind(kind),
+def _fabric(fields: Fields, nodes: tuple[NodeModel, ...]) -> Fabric:
+    """A rack is a leaf unless the file says how many nodes one has."""
+    racks = Counter(node.rack for node in nodes)
+    fabric = Fabric(
+        nodes_per_leaf=fields.integer(
+            "nodes_per_leaf", max(racks.values()), least=1, most=NODES_MAX
+        ),
+        oversubscription=fields.number("oversubscription", 1.0, least=0.1),
+        hop_us=fields.number("hop_us", 0.6),
     )
     fields.done()
-    return fault
+    return fabric
 
 
-class _Fields:
-    """A mapping of the document whose fields are taken one by one; `done` refuses what is left."""
-
-    def __init__(self, value: object, path: str) -> None:
-        if not isinstance(value, Mapping):
-            raise BadCluster(path, "must be a mapping")
-        for name in value:
-            if not isinstance(name, str):
-                raise BadCluster(path, f"has a field that is not named by a string: {name!r}")
-        self._left: dict[str, object] = dict(value)
-        self._path = path
-
-    def at(self, name: str) -> str:
-        return f"{self._path}.{name}" if self._path else name
-
-    def has(self, name: str) -> bool:
-        return self._left.get(name) is not None
-
-    def done(self) -> None:
-        for name in self._left:
-            raise BadCluster(self.at(name), "is not a field that is known here")
-
-    def number(self, name: str, default: float | None = None, *, least: float = 0.0) -> float:
-        """Without a default the field must be there."""
-        value = self._take(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise BadCluster(self.at(name), "must be a number")
-        if not least <= value <= NUMBER_MAX:
-            raise BadCluster(self.at(name), f"must be from {least:g} to {NUMBER_MAX:g}")
-        return float(value)
-
-    def integer(self, name: str, default: int, *, least: int, most: int) -> int:
-        value = self._take(name, default)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise BadCluster(self.at(name), "must be a whole number")
-        if not least <= value <= most:
-            raise BadCluster(self.at(name), f"must be from {least} to {most}")
-        return value
-
-    def text(self, name: str, default: str | None = None) -> str:
-        value = self._take(name, default)
-        if not isinstance(value, str) or len(value) > TEXT_MAX:
-            raise BadCluster(self.at(name), f"must be a string, at most {TEXT_MAX} long")
-        return value
-
-    def label(self, name: str) -> str:
-        value = self.text(name)
-        if _DNS_LABEL.fullmatch(value) is None:
-            raise BadCluster(
-                self.at(name), "must be a DNS label: at most 63 of a-z, 0-9 and, inside, -"
-            )
-        return value
-
-    def texts(self, name: str) -> dict[str, str]:
-        fields = self.record(name)
-        if len(fields._left) > LABELS_MAX:
-            raise BadCluster(self.at(name), f"has more than {LABELS_MAX} entries")
-        return {key: fields.text(key) for key in list(fields._left)}
-
-    def record(self, name: str) -> "_Fields":
-        return _Fields(self._take(name, {}), self.at(name))
-
-    def records(self, name: str, most: int) -> "list[_Fields]":
-        value = self._take(name, [])
-        if not isinstance(value, list):
-            raise BadCluster(self.at(name), "must be a list")
-        if len(value) > most:
-            raise BadCluster(self.at(name), f"has more than {most} entries")
-        return [_Fields(entry, f"{self.at(name)}[{i}]") for i, entry in enumerate(value)]
-
-    def _take(self, name: str, default: object) -> object:
-        """A field left empty in YAML counts as left out."""
-        value = self._left.pop(name, None)
-        if value is not None:
-            return value
-        if default is None:
-            raise BadCluster(self.at(name), "is missing")
-        return default
+def _pools(top: Fields, nodes: tuple[NodeModel, ...]) -> tuple[Pool, ...]:
+    """Nodes that are there only when they are wanted; `nodes` says how many there may be."""
+    racks = {node.rack for node in nodes}
+    return tuple(pool_of(fields, racks) for fields in top.records("pools", 1000))

@@ -36,7 +36,11 @@ from simulator.topology import ClusterModel, NodeModel
 # does no harm: if it is asked for again, the job's state says enough to end it once more.
 OVER_KEPT = 4096
 
-_MESSAGES = {FaultKind.CRASH: "node {} crashed", FaultKind.SPOT_RECLAIM: "node {} was reclaimed"}
+_MESSAGES = {
+    FaultKind.CRASH: "node {} crashed",
+    FaultKind.SPOT_RECLAIM: "node {} was reclaimed",
+    FaultKind.MAINTENANCE: "node {} is down for maintenance",
+}
 
 
 class _Key(NamedTuple):
@@ -334,12 +338,10 @@ def _exit(rank: int, end: m.End) -> Exit:
                 return Exit(rank, end.code)
             message = f"the workload says to exit with {end.code}"
             return Exit(rank, end.code, Cause.EXIT, message, (f"error: {message}",))
-        case FaultKind.CRASH:
-            return Exit(rank, None, Cause.NODE_LOST, _MESSAGES[end.fault].format(end.node))
         case FaultKind.SPOT_RECLAIM:
             return Exit(rank, 137, Cause.SPOT_RECLAIM, _MESSAGES[end.fault].format(end.node))
         case _:
-            assert_never(end.fault)
+            return Exit(rank, None, Cause.NODE_LOST, _MESSAGES[end.fault].format(end.node))
 
 
 def _info(node: NodeModel) -> NodeInfo:

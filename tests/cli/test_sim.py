@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.cli.conftest import Muster
+from tests.cli.conftest import EXAMPLES, Muster
 from tests.simulator.test_validation import BASELINE, POINT
 
 ALIBABA = ("--model", "ResNet-50", "--gpu", "P100", "--link", "pcie3", "--gpus", "64")
@@ -75,3 +75,31 @@ def test_a_file_that_holds_no_points_is_refused(muster: Muster, tmp_path: Path) 
     for text in ("{", "{}", '{"points": []}'):
         points.write_text(text)
         assert muster("sim", "validate", "--points", points).code == 2
+
+
+def test_a_cluster_file_is_summed_up_and_drawn(muster: Muster) -> None:
+    shown = muster("sim", "cluster", EXAMPLES / "physics-cluster.yaml")
+    assert shown.code == 0
+    assert "32 nodes in 3 racks" in shown.out
+    assert "2:1 oversubscribed" in shown.out
+    assert "nvlink3 (234 GB/s)" in shown.out
+    assert "########" in shown.out
+    assert "faults as rsc1" in shown.out
+    view = muster("sim", "cluster", EXAMPLES / "physics-cluster.yaml", "--json").json
+    assert view["gpus"] == 16 * 8 + 8 * 4 + 8 * 8
+    assert muster("sim", "cluster", EXAMPLES / "cluster.yaml").code == 0
+
+
+def test_a_wrong_cluster_file_names_the_field(muster: Muster, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    for text, said in (
+        ("racks: [{name: a, gpu_type: A100, net: pigeons}]", "racks[0].net"),
+        ("racks: [{name: a, server: p9}]", "racks[0].server"),
+        ("racks: [{name: a}]\nfaults: {preset: mars}", "faults.preset"),
+        ("racks: [{name: a}]\npools: [{rack: b}]", "pools[0].rack"),
+        ("racks: [{name: a}]\nfabric: {oversubscription: 0}", "fabric.oversubscription"),
+    ):
+        file.write_text(text)
+        ran = muster("sim", "cluster", file)
+        assert ran.code == 2
+        assert said in ran.err

@@ -1,0 +1,115 @@
+"""Taking the fields of a loaded document one by one, with refusals that name the field's path."""
+
+import re
+from collections.abc import Collection, Mapping
+
+LABELS_MAX = 64
+TEXT_MAX = 253
+# Thirty thousand years in seconds.
+NUMBER_MAX = 1e12
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class BadCluster(ValueError):
+    """The cluster file cannot be used; `path` names the field, and `problem` what is wrong."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(path, problem)
+        self.path = path
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.path or 'the document'}: {self.problem}"
+
+
+class Fields:
+    """A mapping of the document whose fields are taken one by one; `done` refuses what is left."""
+
+    def __init__(self, value: object, path: str) -> None:
+        if not isinstance(value, Mapping):
+            raise BadCluster(path, "must be a mapping")
+        for name in value:
+            if not isinstance(name, str):
+                raise BadCluster(path, f"has a field that is not named by a string: {name!r}")
+        self._left: dict[str, object] = dict(value)
+        self._path = path
+
+    def at(self, name: str) -> str:
+        return f"{self._path}.{name}" if self._path else name
+
+    def has(self, name: str) -> bool:
+        return self._left.get(name) is not None
+
+    def done(self) -> None:
+        for name in self._left:
+            raise BadCluster(self.at(name), "is not a field that is known here")
+
+    def number(self, name: str, default: float | None = None, *, least: float = 0.0) -> float:
+        """Without a default the field must be there."""
+        value = self._take(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadCluster(self.at(name), "must be a number")
+        if not least <= value <= NUMBER_MAX:
+            raise BadCluster(self.at(name), f"must be from {least:g} to {NUMBER_MAX:g}")
+        return float(value)
+
+    def integer(self, name: str, default: int, *, least: int, most: int) -> int:
+        value = self._take(name, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise BadCluster(self.at(name), "must be a whole number")
+        if not least <= value <= most:
+            raise BadCluster(self.at(name), f"must be from {least} to {most}")
+        return value
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self._take(name, default)
+        if not isinstance(value, str) or len(value) > TEXT_MAX:
+            raise BadCluster(self.at(name), f"must be a string, at most {TEXT_MAX} long")
+        return value
+
+    def label(self, name: str) -> str:
+        value = self.text(name)
+        if _DNS_LABEL.fullmatch(value) is None:
+            raise BadCluster(
+                self.at(name), "must be a DNS label: at most 63 of a-z, 0-9 and, inside, -"
+            )
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self._take(name, default)
+        if not isinstance(value, bool):
+            raise BadCluster(self.at(name), "must be true or false")
+        return value
+
+    def choice(self, name: str, default: str, known: Collection[str]) -> str:
+        value = self.text(name, default)
+        if value not in set(known):
+            raise BadCluster(self.at(name), f"must be one of {', '.join(known)}")
+        return value
+
+    def texts(self, name: str) -> dict[str, str]:
+        fields = self.record(name)
+        if len(fields._left) > LABELS_MAX:
+            raise BadCluster(self.at(name), f"has more than {LABELS_MAX} entries")
+        return {key: fields.text(key) for key in list(fields._left)}
+
+    def record(self, name: str) -> "Fields":
+        return Fields(self._take(name, {}), self.at(name))
+
+    def records(self, name: str, most: int) -> "list[Fields]":
+        value = self._take(name, [])
+        if not isinstance(value, list):
+            raise BadCluster(self.at(name), "must be a list")
+        if len(value) > most:
+            raise BadCluster(self.at(name), f"has more than {most} entries")
+        return [Fields(entry, f"{self.at(name)}[{i}]") for i, entry in enumerate(value)]
+
+    def _take(self, name: str, default: object) -> object:
+        """A field left empty in YAML counts as left out."""
+        value = self._left.pop(name, None)
+        if value is not None:
+            return value
+        if default is None:
+            raise BadCluster(self.at(name), "is missing")
+        return default
