@@ -20,6 +20,8 @@ GENERATIONS = ("volta", "ampere", "hopper", "blackwell")
 MEDIA = ("nvlink", "pci")
 
 _SIMPLE = 2
+# Stands for an infinite rate, in GB/s, so that it can be multiplied by nothing.
+_NO_LIMIT = 1e9
 _BASE = np.array([[6.6, 14.0, 8.4], [6.8, 14.0, 8.4], [0, 0, 0], [0, 0, 0]])
 # Hops by medium, algorithm and protocol.
 _HOP = np.array(
@@ -135,8 +137,8 @@ def ranks_of(
     return Ranks(
         n.astype(np.float64),
         k.astype(np.float64),
-        b_i.astype(np.float64),
-        b_n.astype(np.float64),
+        np.minimum(b_i.astype(np.float64), _NO_LIMIT),
+        np.minimum(b_n.astype(np.float64), _NO_LIMIT),
         g.astype(np.intp),
         m.astype(np.intp),
         s.astype(np.bool_),

@@ -152,7 +152,7 @@ def _all_reduce(
         net_s_per_byte=moved if many else 0.0,
         tail_s=software.cycle_s if many else 0.0,
         overlap=software.overlap,
-        node_bytes=2.0 * (place.nodes - 1) / place.nodes * size * volume if many else 0.0,
+        node_bytes=2.0 * (place.ranks - 1) / place.ranks * size * volume if many else 0.0,
     )
 
 

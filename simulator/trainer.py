@@ -1,0 +1,204 @@
+"""Gangs that train: how far each is, and when it will be done, as neighbours and faults change.
+
+The trainer knows no clock; `now` arrives with every call. Between two changes every gang goes at a
+constant pace, so a job of a million steps costs as much as one of ten. What a call returns are the
+gangs whose end has moved; who keeps the timers asks `ends_at` for each of them.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from simulator.constants import FITTED, Constants
+from simulator.faults import FaultKind
+from simulator.fluid import Flow, Fluid, Key
+from simulator.node_hardware import Hardware
+from simulator.topology import ClusterModel
+from simulator.training.checkpoints import Checkpointing
+from simulator.training.exchange import Scheme
+from simulator.training.pace import Pace, Recipe, pace
+from simulator.training.placement import Place
+from simulator.wiring import Wiring, nic
+
+# Schemes whose traffic goes around a ring; in the others everyone sends to everyone.
+RINGS = frozenset({Scheme.ALL_REDUCE, Scheme.SHARDED, Scheme.NONE})
+
+
+class Progress(NamedTuple):
+    """How a gang's training ended, in steps and seconds."""
+
+    done: float
+    # What a checkpoint holds of it, and the seconds of work that are lost with the rest.
+    kept: float
+    lost_s: float
+    step_s: float
+
+
+class _Training:
+    __slots__ = ("done", "nodes", "pace", "recipe", "ring", "since", "step_s", "steps")
+
+    def __init__(
+        self, recipe: Recipe, how: Pace, nodes: tuple[str, ...], steps: float, done: float
+    ) -> None:
+        self.recipe = recipe
+        self.pace = how
+        self.nodes = nodes
+        self.ring = recipe.scheme in RINGS
+        self.steps = steps
+        self.done = done
+        self.since = 0.0
+        self.step_s = how.step_s()
+
+
+class Trainer:
+    def __init__(self, cluster: ClusterModel, constants: Constants = FITTED) -> None:
+        self._constants = constants
+        self._fabric = cluster.fabric
+        self._hardware = {node.name: node.hardware for node in cluster.nodes}
+        self._wiring = Wiring(cluster)
+        self.fluid = Fluid(self._wiring.capacity)
+        self._gangs: dict[Key, _Training] = {}
+        # What is left of the speed of nodes that are not well, by node and kind of fault.
+        self._factors: dict[tuple[str, FaultKind], float] = {}
+        self._on_node: dict[str, dict[Key, None]] = {}
+
+    def place(self, gpus: Mapping[str, int]) -> Place | None:
+        """Where a gang with so many GPUs on each node runs; None if its hardware is unknown.
+
+        Unlike nodes are taken for as slow as the slowest of them.
+        """
+        used = {name: count for name, count in gpus.items() if count > 0}
+        found = [self._hardware.get(name) for name in used]
+        known = [hardware for hardware in found if hardware is not None]
+        if not known or len(known) < len(found):
+            return None
+        slowest = min(known, key=_speed)
+        network = min((h.network for h in known), key=lambda n: n.gbps)
+        return Place(
+            slowest.gpu,
+            slowest.link,
+            sum(used.values()),
+            len(used),
+            network,
+            slowest.host,
+            self._fabric,
+        )
+
+    def begin(
+        self,
+        key: Key,
+        recipe: Recipe,
+        gpus: Mapping[str, int],
+        *,
+        steps: float,
+        done: float = 0.0,
+        now: float,
+    ) -> list[Key]:
+        """A gang begins; its nodes must be known (`place`)."""
+        place = self.place(gpus)
+        assert place is not None, f"{key} trains on unknown hardware"
+        nodes = tuple(name for name, count in gpus.items() if count > 0)
+        gang = _Training(recipe, pace(recipe, place, self._constants), nodes, steps, done)
+        gang.since = now
+        self._gangs[key] = gang
+        for name in nodes:
+            self._on_node.setdefault(name, {})[key] = None
+        return self._moved(self.fluid.add(key, self._flow(gang)), now)
+
+    def end(self, key: Key, now: float, *, noticed_s: float = 0.0) -> tuple[Progress, list[Key]]:
+        """A gang is over, done or not; with notice it can still write a checkpoint."""
+        gang = self._gangs[key]
+        done = self.done(key, now)
+        how = gang.recipe.checkpoint
+        kept = _kept(done, gang, how, noticed_s)
+        progress = Progress(done, kept, (done - kept) * gang.step_s, gang.step_s)
+        del self._gangs[key]
+        for name in gang.nodes:
+            del self._on_node[name][key]
+        return progress, self._moved(self.fluid.remove(key), now)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._gangs
+
+    def done(self, key: Key, now: float) -> float:
+        """Steps that the gang has behind it."""
+        gang = self._gangs[key]
+        return min(gang.steps, gang.done + max(0.0, now - gang.since) / gang.step_s)
+
+    def ends_at(self, key: Key) -> float:
+        gang = self._gangs[key]
+        return gang.since + (gang.steps - gang.done) * gang.step_s
+
+    def step_s(self, key: Key) -> float:
+        return self._gangs[key].step_s
+
+    def pace(self, key: Key) -> Pace:
+        return self._gangs[key].pace
+
+    def degrade(self, node: str, kind: FaultKind, factor: float, now: float) -> list[Key]:
+        """A node computes, its links carry, or its storage delivers only this part; 1 is well."""
+        if factor >= 1.0:
+            self._factors.pop((node, kind), None)
+        else:
+            self._factors[node, kind] = factor
+        if kind is FaultKind.LINK:
+            capacity = self._wiring.capacity[nic(node)] * min(factor, 1.0)
+            return self._moved(self.fluid.set_capacity(nic(node), capacity), now)
+        changed: dict[Key, None] = {}
+        for key in self._on_node.get(node, {}):
+            changed.update(dict.fromkeys(self.fluid.change(key, self._flow(self._gangs[key]))))
+            changed[key] = None
+        return self._moved(list(changed), now)
+
+    def _unhampered_s(self, gang: _Training) -> float:
+        """A step with nobody on its links, on nodes as they are now."""
+        if not self._factors:
+            return gang.pace.step_s()
+        slow, starved = (
+            min(self._factors.get((name, kind), 1.0) for name in gang.nodes)
+            for kind in (FaultKind.SLOW, FaultKind.STORAGE)
+        )
+        how = gang.pace
+        if slow < 1.0 or starved < 1.0:
+            how = replace(how, compute_s=how.compute_s / slow, input_s=how.input_s / starved)
+        return how.step_s()
+
+    def _flow(self, gang: _Training) -> Flow:
+        size = gang.pace.plan.node_bytes
+        if size <= 0.0 or len(gang.nodes) < 2:
+            return Flow(0.0, ())
+        rate = size / self._unhampered_s(gang)
+        return Flow(rate, self._wiring.loads(gang.nodes, ring=gang.ring))
+
+    def _moved(self, keys: Iterable[Key], now: float) -> list[Key]:
+        """Brings gangs up to now and gives them their new pace; returns those that have another."""
+        moved = []
+        for key in keys:
+            gang = self._gangs[key]
+            new = self._unhampered_s(gang)
+            rate = self.fluid.rate(key)
+            if rate > 0.0:
+                new = max(new, gang.pace.plan.node_bytes / rate)
+            if new != gang.step_s or gang.since == now:
+                gang.done = self.done(key, now)
+                gang.since = now
+                gang.step_s = new
+                moved.append(key)
+        return moved
+
+
+def _speed(hardware: Hardware) -> tuple[float, float]:
+    return (hardware.gpu.fp32_tflops, hardware.network.gbps)
+
+
+def _kept(done: float, gang: _Training, how: Checkpointing | None, noticed_s: float) -> float:
+    """Steps that a checkpoint holds: the last whole interval's, or all if there was time."""
+    if done >= gang.steps:
+        return done
+    if how is None or how.interval_s <= 0.0:
+        return 0.0
+    if noticed_s > 0.0 and noticed_s >= how.write_s:
+        return done
+    # An interval counts work, and a step has its part of the pauses in it.
+    per_interval = max(1e-9, (how.interval_s + how.write_s) / gang.step_s)
+    return done // per_interval * per_interval
