@@ -77,6 +77,32 @@ class RestartPolicy(Value, frozen=True):
     scope: RestartScope = RestartScope.GANG
 
 
+class Training(Value, frozen=True, kw_only=True):
+    """What a job trains, for a cluster that models how fast that goes where it is placed.
+
+    Zero and None stand for what is usual; `docs/simulator.md` names models, schemes and the rest.
+    """
+
+    model: str
+    steps: int = 1000
+    precision: str = "fp32"
+    # Samples of one GPU in a step.
+    batch: int = 0
+    scheme: str = "ring"
+    compression: str = "none"
+    accumulate: int = 1
+    servers: int | None = None
+    real_data: bool = False
+    # Seconds that one GPU computes in a step, where the catalogue should not say.
+    compute_s: float | None = None
+    tensor: int = 1
+    pipeline: int = 1
+    global_batch: int = 0
+    # A checkpoint after so much work, and how long it holds the work up; 0 means none.
+    checkpoint_s: float = 0.0
+    checkpoint_write_s: float = 0.0
+
+
 class Workload(Value, frozen=True):
     """What a simulated cluster should make of a job; a real one ignores it."""
 
@@ -86,6 +112,8 @@ class Workload(Value, frozen=True):
     exit_rank: int = 0
     # How many attempts end with `exit_code` before one succeeds; None means every attempt.
     failing_attempts: int | None = None
+    # Instead of `duration_s`: steps at the speed that the placement gives.
+    training: Training | None = None
 
 
 class Role(Value, frozen=True, kw_only=True):

@@ -9,55 +9,20 @@ it has, as long as they behave alike; so these are callbacks on timeouts and not
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import simpy
 from simpy.events import Event, Timeout
 
 from simulator.faults import Fault, FaultKind, node_faults, rack_faults
+from simulator.gangs import Gang, Key, Mishap, Part, Place, Work
+from simulator.machine_training import Training
 from simulator.topology import ClusterModel, NodeModel
 
-# What the caller calls a gang; jitter is drawn from it, so it must print the same in every run.
-Key = Hashable
-
-
-class Place(Protocol):
-    """Where one rank runs."""
-
-    @property
-    def node(self) -> str: ...
-
-    @property
-    def devices(self) -> tuple[int, ...]: ...
-
-
-class Part(NamedTuple):
-    """Ranks of a gang that behave alike.
-
-    They work for `run_s` and exit with `code`; without `run_s` they run until they are stopped.
-    With `elapsed_s` they are up already and have that much of their work behind them.
-    """
-
-    ranks: tuple[int, ...]
-    run_s: float | None
-    code: int = 0
-    elapsed_s: float | None = None
-
-
-class Gang(NamedTuple):
-    """Ranks that are started in one go; `places` holds every rank that a part may name.
-
-    Ranks that work `together` begin when the last of them is up, as after a rendezvous; and when
-    a fault takes one of them, the others hang until they are stopped, as in a collective.
-    """
-
-    key: Key
-    places: Sequence[Place]
-    parts: tuple[Part, ...]
-    together: bool = True
+__all__ = ["Gang", "Machine", "Mishap", "Part", "Place", "Work"]
 
 
 class Started(NamedTuple):
@@ -72,6 +37,8 @@ class End(NamedTuple):
     code: int | None
     fault: FaultKind | None = None
     node: str = ""
+    # Which part of the node failed, or why the rank exited by itself.
+    reason: str = ""
 
 
 class Ended(NamedTuple):
@@ -91,6 +58,7 @@ class NodeDown(NamedTuple):
 
     node: str
     kind: FaultKind
+    reason: str = ""
 
 
 class NodeUp(NamedTuple):
@@ -147,6 +115,7 @@ class Machine:
         self._seed = cluster.seed
         self._nodes = {node.name: _Node(node) for node in cluster.nodes}
         self._runs: dict[Key, _Run] = {}
+        self.training = Training(env, cluster, self._trained)
         for fault in cluster.faults.script:
             self._expect(iter((fault,)))
         racks = defaultdict[str, list[str]](list)
@@ -197,6 +166,7 @@ class Machine:
         run = self._runs.get(key)
         if run is not None and not run.stopping:
             run.stopping = True
+            self.training.end(key)
             self._after(self._delays.stop_s, partial(self._vanish, run))
 
     def stop_ranks(self, key: Key, ranks: Iterable[int]) -> None:
@@ -212,7 +182,15 @@ class Machine:
             self._release(run, ranks)
             self._tell(Stopped(run.gang.key, ranks))
 
-    def fail(self, name: str, repair_s: float | None, kind: FaultKind = FaultKind.CRASH) -> None:
+    def fail(
+        self,
+        name: str,
+        repair_s: float | None,
+        kind: FaultKind = FaultKind.CRASH,
+        *,
+        reason: str = "",
+        noticed_s: float = 0.0,
+    ) -> None:
         """A node fails now, and all that runs there ends with it."""
         node = self._nodes[name]
         until = float("inf") if repair_s is None else self._env.now + repair_s
@@ -225,11 +203,13 @@ class Machine:
         for run in list(node.runs):
             places = run.gang.places
             ranks = tuple(rank for rank in sorted(run.alive) if places[rank].node == name)
+            if run.gang.together:
+                self.training.end(run.gang.key, noticed_s=noticed_s)
             self._release(run, ranks)
             run.broken = run.gang.together
-            self._tell(Ended(run.gang.key, (End(ranks, None, kind, name),)))
+            self._tell(Ended(run.gang.key, (End(ranks, None, kind, name, reason),)))
         assert not node.runs, f"{name} is down, and something runs there"
-        self._tell(NodeDown(name, kind))
+        self._tell(NodeDown(name, kind, reason))
 
     def _claim(self, run: _Run) -> list[int]:
         """Takes every rank's devices, and returns the ranks whose devices are not there."""
@@ -269,6 +249,7 @@ class Machine:
         run.alive.difference_update(ranks)
         run.whole = False
         if not run.alive:
+            self.training.end(run.gang.key)
             del self._runs[run.gang.key]
 
     def _start_groups(
@@ -301,7 +282,11 @@ class Machine:
     def _work(self, run: _Run, parts: Sequence[Part]) -> None:
         """Lets parts that take equally long end in one event."""
         by_time: dict[float, list[Part]] = {}
+        if run.gang.mishap is not None:
+            self._after(run.gang.mishap.after_s, partial(self._slip, run, run.gang.mishap))
         for part in parts:
+            if part.work is not None and self.training.begin(run.gang, part):
+                continue
             if part.run_s is not None:
                 left_s = max(0.0, part.run_s - part.elapsed_s) if part.elapsed_s else part.run_s
                 by_time.setdefault(left_s, []).append(part)
@@ -309,6 +294,9 @@ class Machine:
             self._after(left_s, partial(self._finish, run, alike))
 
     def _finish(self, run: _Run, parts: Sequence[Part], _: Event) -> None:
+        self._end_parts(run, parts)
+
+    def _end_parts(self, run: _Run, parts: Sequence[Part]) -> None:
         if run.stopping or run.broken or not run.alive:
             return
         ends = [End(ranks, part.code) for part in parts if (ranks := _living(run, part.ranks))]
@@ -317,6 +305,22 @@ class Machine:
         for end in ends:
             self._release(run, end.ranks)
         self._tell(Ended(run.gang.key, tuple(ends)))
+
+    def _trained(self, gang: Gang, parts: tuple[Part, ...]) -> None:
+        run = self._runs.get(gang.key)
+        if run is not None and run.gang is gang:
+            self._end_parts(run, parts)
+
+    def _slip(self, run: _Run, mishap: Mishap, _: Event) -> None:
+        """A rank exits by itself, and the others wait for it in vain."""
+        if run.stopping or run.broken or mishap.rank not in run.alive:
+            return
+        if run.gang.together:
+            self.training.end(run.gang.key)
+        self._release(run, (mishap.rank,))
+        run.broken = run.gang.together
+        end = End((mishap.rank,), mishap.code, reason=mishap.reason)
+        self._tell(Ended(run.gang.key, (end,)))
 
     def _vanish(self, run: _Run, _: Event) -> None:
         ranks = tuple(sorted(run.alive))
@@ -339,12 +343,18 @@ class Machine:
             self._after(fault.at_s - now, partial(self._strike, fault, faults))
         else:
             left_s = None if fault.repair_s is None else fault.over_at_s - now
-            self.fail(fault.node, left_s, fault.kind)
+            self._befall(fault, left_s)
             self._expect(faults)
 
     def _strike(self, fault: Fault, faults: Iterator[Fault], _: Event) -> None:
-        self.fail(fault.node, fault.repair_s, fault.kind)
+        self._befall(fault, fault.repair_s)
         self._expect(faults)
+
+    def _befall(self, fault: Fault, left_s: float | None) -> None:
+        if not fault.kind.takes_node:
+            self.training.degrade(fault.node, fault.kind, fault.factor, left_s)
+            return
+        self.fail(fault.node, left_s, fault.kind, reason=fault.cause, noticed_s=fault.notice_s)
 
     def _after(self, delay_s: float, call: Callable[[Event], None]) -> None:
         Timeout(self._env, delay_s).callbacks.append(call)

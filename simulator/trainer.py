@@ -117,6 +117,12 @@ class Trainer:
             del self._on_node[name][key]
         return progress, self._moved(self.fluid.remove(key), now)
 
+    def credit(self, key: Key, worked_s: float, now: float) -> None:
+        """A gang that has just begun has worked so long already, at the pace that it has now."""
+        gang = self._gangs[key]
+        gang.done = min(gang.steps, self.done(key, now) + worked_s / gang.step_s)
+        gang.since = now
+
     def __contains__(self, key: Key) -> bool:
         return key in self._gangs
 

@@ -15,6 +15,7 @@ from typing import NamedTuple, assert_never
 import simpy
 
 from adapters.simulated_cluster.log_lines import log_lines
+from adapters.simulated_cluster.training import problem_of
 from adapters.simulated_cluster.workload import is_new, together, what_to_do
 from controlplane.attempt import Attempt, RankState
 from controlplane.commands import (
@@ -30,11 +31,14 @@ from controlplane.job import Job
 from controlplane.model import Cause, Exit, NodeInfo
 from simulator import machine as m
 from simulator.faults import FaultKind
+from simulator.faults.job_failures import job_failure
 from simulator.topology import ClusterModel, NodeModel
 
 # Attempts that are over are remembered in case their reports were lost on the way. A forgotten one
 # does no harm: if it is asked for again, the job's state says enough to end it once more.
 OVER_KEPT = 4096
+# The exit code of a rank whose training the simulator does not know.
+UNUSABLE = 2
 
 _MESSAGES = {
     FaultKind.CRASH: "node {} crashed",
@@ -92,6 +96,8 @@ class SimulatedCluster:
         self._seen: dict[str, _Seen] = {}
         self._over: deque[_Seen] = deque()
         self._machine = m.Machine(env, model, self._hear)
+        self._conditions = model.faults.preset
+        self._seed = model.seed
 
     async def connect(self, report: Callable[[Report], None]) -> None:
         self._report = report
@@ -120,6 +126,11 @@ class SimulatedCluster:
         return sorted(
             {(key.job, key.attempt) for key in self._machine.keys if isinstance(key, _Key)}
         )
+
+    @property
+    def lost_s(self) -> dict[str, float]:
+        """Seconds of training that had to be done again because no checkpoint held them, by job."""
+        return {str(job): lost for job, lost in self._machine.training.lost_s.items()}
 
     def fail_node(
         self, name: str, repair_s: float | None, kind: FaultKind = FaultKind.CRASH
@@ -191,12 +202,27 @@ class SimulatedCluster:
         self, seen: _Seen, key: _Key, job: Job, attempt: Attempt, ranks: tuple[int, ...]
     ) -> None:
         parts = what_to_do(job, attempt, ranks, self._now())
+        mishap = self._mishap(job, attempt, ranks)
         seen.keys.append(key)
         seen.left += len(ranks)
         up = [rank for part in parts if part.elapsed_s is not None for rank in part.ranks]
         if up:
             self._tell(key, started=tuple(sorted(up)))
-        self._machine.start(m.Gang(key, attempt.placement, parts, together=together(job)))
+        gang = m.Gang(key, attempt.placement, parts, together=together(job), mishap=mishap)
+        self._machine.start(gang)
+
+    def _mishap(self, job: Job, attempt: Attempt, ranks: tuple[int, ...]) -> m.Mishap | None:
+        """A recipe that cannot be followed ends at once; the cluster's conditions may do the rest."""
+        wrong = problem_of(job)
+        if wrong is not None:
+            return m.Mishap(ranks[0], 0.0, UNUSABLE, wrong) if ranks else None
+        preset = self._conditions
+        if preset is None or not ranks or job.spec.workload.exit_code:
+            return None
+        failure = job_failure(preset, f"{job.namespace}/{job.name}", attempt.number, self._seed)
+        if failure is None:
+            return None
+        return m.Mishap(ranks[0], failure.after_s, failure.reason.exit_code, failure.reason.name)
 
     def _stop(self, job: Job) -> None:
         attempt = _attempt(job)
@@ -248,7 +274,7 @@ class SimulatedCluster:
             case m.Stopped():
                 self._tell(happening.key, gone=happening.ranks, over=len(happening.ranks))
             case m.NodeDown():
-                message = _MESSAGES[happening.kind].format(happening.node)
+                message = _fault_message(happening.kind, happening.node, happening.reason)
                 self._report(ReportNodeLost(node=happening.node, message=message))
             case m.NodeUp() | m.Misplaced():
                 self._tell_node(happening.node)
@@ -336,12 +362,22 @@ def _exit(rank: int, end: m.End) -> Exit:
         case None:
             if not end.code:
                 return Exit(rank, end.code)
+            if end.reason:
+                cause = Cause.OOM if "memory" in end.reason.lower() else Cause.EXIT
+                return Exit(rank, end.code, cause, end.reason, (f"error: {end.reason}",))
             message = f"the workload says to exit with {end.code}"
             return Exit(rank, end.code, Cause.EXIT, message, (f"error: {message}",))
         case FaultKind.SPOT_RECLAIM:
-            return Exit(rank, 137, Cause.SPOT_RECLAIM, _MESSAGES[end.fault].format(end.node))
+            message = _fault_message(end.fault, end.node, end.reason)
+            return Exit(rank, 137, Cause.SPOT_RECLAIM, message)
         case _:
-            return Exit(rank, None, Cause.NODE_LOST, _MESSAGES[end.fault].format(end.node))
+            message = _fault_message(end.fault, end.node, end.reason)
+            return Exit(rank, None, Cause.NODE_LOST, message)
+
+
+def _fault_message(kind: FaultKind, node: str, reason: str) -> str:
+    told = _MESSAGES[kind].format(node)
+    return f"{told}: {reason}" if reason and kind is FaultKind.CRASH else told
 
 
 def _info(node: NodeModel) -> NodeInfo:

@@ -35,6 +35,9 @@ def _progress(job: Job, index: int, since: float, over: float) -> list[tuple[flo
     served = any(role.serves and index in job.spec.ranks_of(role.name) for role in job.spec.roles)
     if served:
         return [(since, "serving")]
+    training = job.spec.workload.training
+    if training is not None:
+        return [(since, f"training {training.model} for {training.steps} steps")]
     tenth_s = job.spec.workload.duration_s / 10
     lines = [(since + k * tenth_s, f"progress {k * 10} %") for k in range(1, 10)]
     return [(since, "training"), *(line for line in lines if line[0] < over)]

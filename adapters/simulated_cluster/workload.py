@@ -9,10 +9,11 @@ through the incarnations of that rank.
 
 from collections import defaultdict
 
+from adapters.simulated_cluster.training import training_of
 from controlplane.attempt import Attempt, Rank, RankState
 from controlplane.job import Job
 from controlplane.model import RestartScope
-from simulator.machine import Part
+from simulator.gangs import Part
 
 _NEW = Rank()
 
@@ -21,8 +22,9 @@ def what_to_do(job: Job, attempt: Attempt, ranks: tuple[int, ...], now: float) -
     """What these ranks have before them, those that behave alike in one part."""
     spec, work = job.spec, job.spec.workload
     serving = {i for role in spec.roles if role.serves for i in spec.ranks_of(role.name)}
+    training = training_of(job)
     if not serving and work.exit_code == 0 and is_new(attempt):
-        return (Part(ranks, work.duration_s),)
+        return (Part(ranks, work.duration_s, work=training),)
     failing = _failing_rank(job, attempt)
     hangs = failing is not None and together(job)
     alike = defaultdict[tuple[float | None, int, float | None], list[int]](list)
@@ -30,7 +32,10 @@ def what_to_do(job: Job, attempt: Attempt, ranks: tuple[int, ...], now: float) -
         run_s = None if i in serving or hangs else work.duration_s
         deed = (work.duration_s, work.exit_code) if i == failing else (run_s, 0)
         alike[*deed, _elapsed_s(job, attempt, i, now)].append(i)
-    return tuple(Part(tuple(ranks), *deed) for deed, ranks in alike.items())
+    parts = tuple(Part(tuple(ranks), *deed) for deed, ranks in alike.items())
+    if training is None or failing is not None:
+        return parts
+    return tuple(p if p.run_s is None else p._replace(work=training) for p in parts)
 
 
 def _failing_rank(job: Job, attempt: Attempt) -> int | None:

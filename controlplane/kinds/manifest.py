@@ -14,7 +14,7 @@ from controlplane.kinds import checking
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Submission
 from controlplane.kinds.structure import shown
-from controlplane.model import CleanPods, RestartPolicy, RestartScope, Workload
+from controlplane.model import CleanPods, RestartPolicy, RestartScope, Training, Workload
 
 # People tell the simulator what a Kubeflow job would do through annotations with this prefix.
 WORKLOAD_PREFIX = "sim.muster.dev/"
@@ -181,18 +181,42 @@ _WORKLOAD: dict[str, tuple[str, type[int] | type[float], tuple[int, int]]] = {
 def workload_of(annotations: Mapping[str, str], findings: Findings) -> Workload:
     """What a simulated cluster should make of the job."""
     fields: dict[str, Any] = {}
+    training: dict[str, Any] = {}
     for key, value in annotations.items():
         if key.startswith(WORKLOAD_PREFIX):
             name = key.removeprefix(WORKLOAD_PREFIX)
-            if name not in _WORKLOAD:
-                told = f"known are: {', '.join(_WORKLOAD)}"
+            if name in _TRAINING_TEXTS:
+                training[name] = value
+                continue
+            known = _WORKLOAD | _TRAINING
+            if name not in known:
+                told = f"known are: {', '.join((*_WORKLOAD, *_TRAINING_TEXTS, *_TRAINING))}"
                 findings.unsupported(f"metadata.annotations[{shown(key)}]", told)
                 continue
-            field, reader, limits = _WORKLOAD[name]
+            field, reader, limits = known[name]
             number = _number(key, value, reader, limits, findings)
             if number is not None:
-                fields[field] = number
-    return Workload(**fields)
+                (fields if name in _WORKLOAD else training)[field] = number
+    if training and "model" not in training:
+        findings.invalid(f"metadata.annotations[{WORKLOAD_PREFIX}model]", "is missing")
+        return Workload(**fields)
+    return Workload(**fields, training=Training(**training) if training else None)
+
+
+# What a simulated cluster is told to train; see `Training`.
+_TRAINING_TEXTS = ("model", "precision", "scheme", "compression")
+_TRAINING: dict[str, tuple[str, type[int] | type[float], tuple[int, int]]] = {
+    "steps": ("steps", int, (1, 1_000_000_000)),
+    "batch": ("batch", int, (0, 1_000_000)),
+    "accumulate": ("accumulate", int, (1, 1_000_000)),
+    "servers": ("servers", int, (1, 100_000)),
+    "compute-seconds": ("compute_s", float, (0, 1_000_000)),
+    "tensor": ("tensor", int, (1, 100_000)),
+    "pipeline": ("pipeline", int, (1, 100_000)),
+    "global-batch": ("global_batch", int, (0, 1_000_000_000)),
+    "checkpoint-seconds": ("checkpoint_s", float, (0, 315_360_000)),
+    "checkpoint-write-seconds": ("checkpoint_write_s", float, (0, 315_360_000)),
+}
 
 
 def _number(

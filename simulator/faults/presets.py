@@ -62,8 +62,6 @@ class Preset:
     # The share of jobs that end in failure by themselves, and why.
     failing_jobs: float = 0.0
     reasons: tuple[Reason, ...] = ()
-    # Independent of nodes: interruptions of a large job in an hour (Meta saw many at 128 nodes).
-    job_rate_hour: float = 0.0
 
 
 _LLAMA3 = (
@@ -207,7 +205,6 @@ PRESETS = {
             _RSC,
             failing_jobs=0.24,
             reasons=_RSC_REASONS,
-            job_rate_hour=0.0919,
             slow_rate_day=2e-4,
         ),
         Preset("rsc2", 2.34e-3, _RSC, failing_jobs=0.24, reasons=_RSC_REASONS, slow_rate_day=2e-4),

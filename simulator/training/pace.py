@@ -99,6 +99,14 @@ class Pace:
 @lru_cache(maxsize=4096)
 def pace(recipe: Recipe, place: Place, constants: Constants = FITTED) -> Pace:
     """The pace of a recipe in a place; BadRecipe says what cannot be."""
+    model = check(recipe, place.ranks)
+    if _is_cut(recipe, model):
+        return _language_model(recipe, model, place, constants)
+    return _data_parallel(recipe, model, place, constants)
+
+
+def check(recipe: Recipe, gpus: int) -> Model:
+    """The recipe's model, if it can be followed on so many GPUs; BadRecipe if not."""
     try:
         model = find_model(recipe.model)
     except UnknownHardware as unknown:
@@ -107,9 +115,34 @@ def pace(recipe: Recipe, place: Place, constants: Constants = FITTED) -> Pace:
         raise BadRecipe("compression", f"must be one of {', '.join(COMPRESSIONS)}")
     if recipe.precision not in GRADIENT_BYTES:
         raise BadRecipe("precision", f"must be one of {', '.join(GRADIENT_BYTES)}")
-    if recipe.tensor * recipe.pipeline > 1 or (model.hidden > 1024 and recipe.compute_s is None):
-        return _language_model(recipe, model, place, constants)
-    return _data_parallel(recipe, model, place, constants)
+    for name in ("accumulate", "tensor", "pipeline"):
+        if getattr(recipe, name) < 1:
+            raise BadRecipe(name, "must be at least 1")
+    if recipe.batch < 0 or recipe.global_batch < 0:
+        raise BadRecipe("batch", "must not be negative")
+    if recipe.compute_s is not None and recipe.compute_s <= 0:
+        raise BadRecipe("compute_s", "must be above 0")
+    if _is_cut(recipe, model):
+        _check_cuts(recipe, model, gpus)
+    return model
+
+
+def _is_cut(recipe: Recipe, model: Model) -> bool:
+    """Whether the formulas for large language models apply."""
+    return recipe.tensor * recipe.pipeline > 1 or (model.hidden > 1024 and recipe.compute_s is None)
+
+
+def _check_cuts(recipe: Recipe, model: Model, gpus: int) -> None:
+    if not model.hidden:
+        raise BadRecipe("tensor", f"{model.name} is no transformer; it trains data-parallel")
+    parallel = recipe.tensor * recipe.pipeline
+    if gpus < parallel or gpus % parallel:
+        problem = f"{gpus} GPUs cannot be cut into groups of {parallel}"
+        raise BadRecipe("tensor", f"{problem} (tensor x pipeline)")
+    least = gpus // parallel * (recipe.batch or 1)
+    if 0 < recipe.global_batch < least:
+        told = f"{recipe.global_batch} is less than one micro-batch for each replica"
+        raise BadRecipe("global_batch", told)
 
 
 def gradients(model: Model, bytes_per_param: float) -> Gradients:
@@ -166,17 +199,9 @@ def _evaluation_s(recipe: Recipe) -> float:
 
 
 def _language_model(recipe: Recipe, model: Model, place: Place, constants: Constants) -> Pace:
-    if not model.hidden:
-        raise BadRecipe("tensor", f"{model.name} is no transformer; it trains data-parallel")
-    parallel = recipe.tensor * recipe.pipeline
-    if place.ranks % parallel:
-        problem = f"{place.ranks} GPUs cannot be cut into groups of {parallel}"
-        raise BadRecipe("tensor", f"{problem} (tensor x pipeline)")
-    data = place.ranks // parallel
+    data = place.ranks // (recipe.tensor * recipe.pipeline)
     micro = recipe.batch or 1
     whole = recipe.global_batch or data * micro * max(1, 4 * recipe.pipeline)
-    if whole < data * micro:
-        raise BadRecipe("global_batch", f"{whole} is less than one micro-batch for each replica")
     llm = Llm(
         model.hidden, model.depth, max(1, model.hidden // 128), model.sequence, model.vocabulary
     )

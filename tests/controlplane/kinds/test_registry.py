@@ -200,3 +200,22 @@ def test_a_manifest_that_makes_no_sense_is_refused_with_the_reason(document, cod
         read_manifest(document)
     assert refusal.value.code == code
     assert told in refusal.value.message
+
+
+def test_annotations_name_a_training_for_the_simulator():
+    annotations = {
+        "sim.muster.dev/model": "resnet50",
+        "sim.muster.dev/steps": "500",
+        "sim.muster.dev/batch": "64",
+        "sim.muster.dev/scheme": "ps",
+        "sim.muster.dev/checkpoint-seconds": "600",
+    }
+    job = read_manifest({**TFJOB, "metadata": {"name": "train", "annotations": annotations}})
+    training = job.spec.workload.training
+    assert training is not None
+    assert (training.model, training.steps, training.batch) == ("resnet50", 500, 64)
+    assert (training.scheme, training.checkpoint_s) == ("ps", 600.0)
+    with pytest.raises(Rejected, match=r"sim\.muster\.dev/model"):
+        read_manifest(
+            {**TFJOB, "metadata": {"name": "t", "annotations": {"sim.muster.dev/steps": "5"}}}
+        )

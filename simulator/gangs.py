@@ -1,0 +1,68 @@
+"""What is started in the machine: gangs, their parts, and what each has to do."""
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple, Protocol
+
+from simulator.training.pace import Recipe
+
+# What the caller calls a gang; jitter is drawn from it, so it must print the same in every run.
+Key = Hashable
+
+
+class Place(Protocol):
+    """Where one rank runs."""
+
+    @property
+    def node(self) -> str: ...
+
+    @property
+    def devices(self) -> tuple[int, ...]: ...
+
+
+class Work(NamedTuple):
+    """Steps of training, at the pace that the place allows.
+
+    What a checkpoint holds is remembered under `resume`, so that the next attempt goes on there.
+    """
+
+    recipe: Recipe
+    steps: float
+    resume: Hashable = None
+
+
+class Mishap(NamedTuple):
+    """A rank that will exit by itself, so long after the gang began to work, if it gets there."""
+
+    rank: int
+    after_s: float
+    code: int
+    reason: str
+
+
+class Part(NamedTuple):
+    """Ranks of a gang that behave alike.
+
+    They work for `run_s` and exit with `code`; without `run_s` they run until they are stopped.
+    With `elapsed_s` they are up already and have that much of their work behind them. Ranks with
+    `work` train instead, if the hardware under them is known.
+    """
+
+    ranks: tuple[int, ...]
+    run_s: float | None
+    code: int = 0
+    elapsed_s: float | None = None
+    work: Work | None = None
+
+
+class Gang(NamedTuple):
+    """Ranks that are started in one go; `places` holds every rank that a part may name.
+
+    Ranks that work `together` begin when the last of them is up, as after a rendezvous; and when
+    a fault takes one of them, the others hang until they are stopped, as in a collective.
+    """
+
+    key: Key
+    places: Sequence[Place]
+    parts: tuple[Part, ...]
+    together: bool = True
+    mishap: Mishap | None = None

@@ -1,0 +1,183 @@
+"""Jobs that train on the simulated cluster: at the pace of their place, through faults and restarts."""
+
+from typing import Any
+
+import pytest
+
+from controlplane.commands import ReportRanks
+from controlplane.model import Cause, Training, Workload
+from simulator.faults import PRESETS, Fault, FaultKind, FaultModel
+from simulator.faults.job_failures import job_failure
+from simulator.topology import ClusterModel, parse_cluster
+from simulator.trainer import Trainer
+from simulator.training.pace import Recipe
+from tests.adapters.test_simulated_cluster import Bench
+from tests.gangs import launch, on, placed, running, spec, stop
+
+START_S = 5.0
+FAT: dict[str, Any] = {"model": "vgg16", "compute_s": 0.05}
+
+
+def _cluster(faults: FaultModel | None = None) -> ClusterModel:
+    rack = {"name": "a", "nodes": 4, "gpus": 4, "gpu_type": "P100", "link": "pcie3", "net": "25GbE"}
+    found = parse_cluster({"racks": [rack], "start_delay_s": START_S, "stop_delay_s": 2})
+    return ClusterModel(found.nodes, found.delays, faults or FaultModel(), 3, found.fabric)
+
+
+def _work(**fields: Any) -> Workload:
+    return Workload(training=Training(**({"model": "resnet50", "steps": 100} | fields)))
+
+
+def _alone_s(recipe: Recipe, gpus: dict[str, int]) -> float:
+    trainer = Trainer(_cluster())
+    trainer.begin("x", recipe, gpus, steps=1, now=0.0)
+    return trainer.step_s("x")
+
+
+def _ends(bench: Bench, until_s: float = 1e7) -> dict[str, tuple[float, ReportRanks]]:
+    return {
+        report.job: (at, report)
+        for at, report in bench.until(until_s)
+        if isinstance(report, ReportRanks) and report.exited
+    }
+
+
+def test_a_gang_trains_at_the_pace_of_its_place() -> None:
+    bench = Bench(_cluster())
+    bench.ask(launch(placed(on("a-0:0,1", "a-1:0,1"), spec(gpus=2, work=_work(**FAT)))))
+    at, report = _ends(bench)["job-1"]
+    step_s = _alone_s(Recipe(**FAT), {"a-0": 2, "a-1": 2})
+    assert at == pytest.approx(START_S + 100 * step_s)
+    assert [(end.rank, end.code) for end in report.exited] == [(0, 0), (1, 0)]
+
+
+def test_the_same_job_is_faster_in_one_box() -> None:
+    times = []
+    for slots in (on("a-0:0,1", "a-0:2,3"), on("a-0:0,1", "a-1:0,1")):
+        bench = Bench(_cluster())
+        bench.ask(launch(placed(slots, spec(gpus=2, work=_work(**FAT)))))
+        times.append(_ends(bench)["job-1"][0])
+    assert times[0] < 0.7 * times[1]
+
+
+def test_neighbours_on_a_link_slow_each_other_until_one_is_done() -> None:
+    bench = Bench(_cluster())
+    slots = {"one": on("a-0:0,1", "a-1:0,1"), "two": on("a-0:2,3", "a-1:2,3")}
+    for name, steps in (("one", 100), ("two", 300)):
+        work = _work(**FAT | {"steps": steps})
+        bench.ask(launch(placed(slots[name], spec(gpus=2, work=work), id=name)))
+    ends = _ends(bench)
+    alone = _alone_s(Recipe(**FAT), {"a-0": 2, "a-1": 2})
+    assert ends["one"][0] > START_S + 1.2 * 100 * alone
+    # While both ran, both were slow; afterwards the second had the link to itself.
+    together_s = ends["one"][0] - START_S
+    assert ends["two"][0] == pytest.approx(START_S + together_s + 200 * alone)
+
+
+def test_an_attempt_after_a_fault_goes_on_at_the_last_checkpoint() -> None:
+    step_s = _alone_s(Recipe("resnet50"), {"a-0": 4})
+    crash_s = START_S + 250.0
+    bench = Bench(_cluster(FaultModel(script=(Fault(crash_s, "a-0", 60.0, cause="HBM"),))))
+    work = _work(steps=1000, checkpoint_s=100.0)
+    job = placed(on("a-0:0,1,2,3"), spec(1, gpus=4, work=work))
+    bench.ask(launch(job))
+    lost = [r for _, r in bench.until(crash_s + 1) if isinstance(r, ReportRanks) and r.exited]
+    assert lost[0].exited[0].cause is Cause.NODE_LOST
+    assert lost[0].exited[0].message == "node a-0 crashed: HBM"
+    again = placed(on("a-1:0,1,2,3"), spec(1, gpus=4, work=work), attempt=2, at=crash_s + 1)
+    bench.ask(launch(again))
+    at, _ = _ends(bench)["job-1"]
+    # 250 s were done, of which two checkpoints hold 200.
+    assert at == pytest.approx(crash_s + 1 + START_S + 1000 * step_s - 200.0, rel=1e-6)
+    assert sum(bench.cluster.lost_s.values()) == pytest.approx(50.0)
+
+
+def test_spot_notice_lets_a_gang_save_all() -> None:
+    fault = Fault(START_S + 250.0, "a-0", 60.0, FaultKind.SPOT_RECLAIM, notice_s=120.0)
+    bench = Bench(_cluster(FaultModel(script=(fault,))))
+    work = _work(steps=100_000, checkpoint_s=100.0, checkpoint_write_s=10.0)
+    bench.ask(launch(placed(on("a-0:0,1,2,3"), spec(1, gpus=4, work=work))))
+    bench.until(START_S + 251.0)
+    assert sum(bench.cluster.lost_s.values()) == 0.0
+
+
+def test_a_slow_node_is_felt_while_it_is_slow() -> None:
+    step_s = _alone_s(Recipe("resnet50"), {"a-0": 4})
+    slow = Fault(START_S + 10.0, "a-0", 20.0, FaultKind.SLOW, factor=0.5)
+    bench = Bench(_cluster(FaultModel(script=(slow,))))
+    bench.ask(launch(placed(on("a-0:0,1,2,3"), spec(1, gpus=4, work=_work(steps=200)))))
+    at, _ = _ends(bench)["job-1"]
+    assert at == pytest.approx(START_S + 200 * step_s + 10.0, rel=0.01)
+
+
+def test_a_recipe_that_cannot_be_followed_ends_with_the_reason() -> None:
+    for fields, said in (
+        ({"model": "nonesuch"}, "workload.training.model: no model 'nonesuch'"),
+        ({"scheme": "magic"}, "workload.training.scheme"),
+        ({"tensor": 3}, "workload.training.tensor"),
+        ({"steps": 0}, "workload.training.steps"),
+    ):
+        bench = Bench(_cluster())
+        bench.ask(launch(placed(on("a-0:0"), spec(1, work=_work(**fields)))))
+        _, report = _ends(bench, 100.0)["job-1"]
+        assert report.exited[0].code == 2
+        assert said in report.exited[0].message
+
+
+def test_on_unknown_hardware_the_given_duration_counts() -> None:
+    cluster = parse_cluster({"racks": [{"name": "a", "gpu_type": "Z9000"}], "start_delay_s": 5})
+    bench = Bench(cluster)
+    work = Workload(duration_s=33.0, training=Training(model="resnet50"))
+    bench.ask(launch(placed(on("a-0:0"), spec(1, work=work))))
+    assert _ends(bench)["job-1"][0] == 38.0
+
+
+def test_a_gang_that_ran_while_the_control_plane_was_away_has_done_its_steps() -> None:
+    step_s = _alone_s(Recipe("resnet50"), {"a-0": 1})
+    bench = Bench(_cluster(), begin_at_s=50.0)
+    job = running(placed(on("a-0:0"), spec(1, work=_work(steps=1000))), at=1_700_000_010.0)
+    bench.ask(launch(job))
+    at, _ = _ends(bench)["job-1"]
+    assert at == pytest.approx(10.0 + 1000 * step_s, abs=6.0)
+
+
+def test_a_stopped_gang_frees_the_links_at_once() -> None:
+    bench = Bench(_cluster())
+    jobs = {
+        name: placed(slots, spec(gpus=2, work=_work(**FAT | {"steps": 1000})), id=name)
+        for name, slots in (
+            ("one", on("a-0:0,1", "a-1:0,1")),
+            ("two", on("a-0:2,3", "a-1:2,3")),
+        )
+    }
+    bench.ask(*(launch(job) for job in jobs.values()))
+    bench.until(100.0)
+    bench.ask(stop(jobs["two"]))
+    end = _ends(bench)["one"][0]
+    alone = 1000 * _alone_s(Recipe(**FAT), {"a-0": 2, "a-1": 2})
+    assert alone + START_S < end < alone + 100.0
+
+
+def test_conditions_make_jobs_fail_for_published_reasons() -> None:
+    cluster = _cluster(FaultModel(preset=PRESETS["acme"]))
+    failing = next(
+        (name, failure)
+        for name in (f"job-{i}" for i in range(99))
+        if (failure := job_failure(PRESETS["acme"], f"default/{name}", 1, 3))
+        and failure.after_s < 1e4
+    )
+    name, failure = failing
+    bench = Bench(cluster)
+    work = Workload(duration_s=1e6)
+    bench.ask(launch(placed(on("a-0:0"), spec(1, work=work), id=name)))
+    at, report = _ends(bench, 2e4)[name]
+    assert at == pytest.approx(START_S + failure.after_s)
+    assert report.exited[0].message == failure.reason.name
+    assert report.exited[0].code == failure.reason.exit_code
+
+
+def test_a_plain_duration_is_not_touched_by_the_physics() -> None:
+    bench = Bench(_cluster())
+    bench.ask(launch(placed(on("a-0:0", "a-1:0"), spec(work=Workload(duration_s=60.0)))))
+    assert _ends(bench)["job-1"][0] == START_S + 60.0
+    assert bench.cluster._machine.training._made is None
