@@ -18,6 +18,7 @@ from bench import (
     http,
     library_baseline,
     manifests,
+    physics,
     rendering,
     replay,
     virtual,
@@ -25,6 +26,7 @@ from bench import (
 )
 
 SUITES = {
+    "physics": physics.run,
     "append": append.run,
     "library": library_baseline.run,
     "engine": engine.run,

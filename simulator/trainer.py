@@ -20,6 +20,7 @@ from simulator.training.pace import Pace, Recipe, pace
 from simulator.training.placement import Place
 from simulator.wiring import Wiring, nic
 
+PACES_MAX = 10_000
 # Schemes whose traffic goes around a ring; in the others everyone sends to everyone.
 RINGS = frozenset({Scheme.ALL_REDUCE, Scheme.SHARDED, Scheme.NONE})
 
@@ -35,19 +36,27 @@ class Progress(NamedTuple):
 
 
 class _Training:
-    __slots__ = ("done", "nodes", "pace", "recipe", "ring", "since", "step_s", "steps")
+    __slots__ = ("alone_s", "done", "nodes", "pace", "recipe", "ring", "since", "step_s", "steps")
 
     def __init__(
-        self, recipe: Recipe, how: Pace, nodes: tuple[str, ...], steps: float, done: float
+        self,
+        recipe: Recipe,
+        how: Pace,
+        alone_s: float,
+        nodes: tuple[str, ...],
+        steps: float,
+        done: float,
     ) -> None:
         self.recipe = recipe
         self.pace = how
+        # A step with nobody on its links, on nodes that are well.
+        self.alone_s = alone_s
         self.nodes = nodes
         self.ring = recipe.scheme in RINGS
         self.steps = steps
         self.done = done
         self.since = 0.0
-        self.step_s = how.step_s()
+        self.step_s = alone_s
 
 
 class Trainer:
@@ -58,6 +67,7 @@ class Trainer:
         self._wiring = Wiring(cluster)
         self.fluid = Fluid(self._wiring.capacity)
         self._gangs: dict[Key, _Training] = {}
+        self._paces: dict[tuple[object, ...], tuple[Pace, float]] = {}
         # What is left of the speed of nodes that are not well, by node and kind of fault.
         self._factors: dict[tuple[str, FaultKind], float] = {}
         self._on_node: dict[str, dict[Key, None]] = {}
@@ -68,9 +78,8 @@ class Trainer:
         Unlike nodes are taken for as slow as the slowest of them.
         """
         used = {name: count for name, count in gpus.items() if count > 0}
-        found = [self._hardware.get(name) for name in used]
-        known = [hardware for hardware in found if hardware is not None]
-        if not known or len(known) < len(found):
+        known = self._known(used)
+        if not known:
             return None
         slowest = min(known, key=_speed)
         network = min((h.network for h in known), key=lambda n: n.gbps)
@@ -84,6 +93,26 @@ class Trainer:
             self._fabric,
         )
 
+    def _known(self, nodes: Iterable[str]) -> list[Hardware]:
+        """The kinds of hardware of some nodes, each once; none if one is unknown."""
+        kinds = {id(found): found for found in map(self._hardware.get, nodes)}
+        known = [found for found in kinds.values() if found is not None]
+        return known if len(known) == len(kinds) else []
+
+    def _pace(self, recipe: Recipe, gpus: Mapping[str, int]) -> tuple[Pace, float]:
+        """The pace of a gang, and how long its step takes alone; like gangs are asked for often."""
+        kinds = tuple(id(hardware) for hardware in self._known(gpus))
+        key = (recipe, kinds, sum(gpus.values()), len(gpus))
+        found = self._paces.get(key)
+        if found is None:
+            place = self.place(gpus)
+            assert place is not None, f"{gpus} is unknown hardware"
+            how = pace(recipe, place, self._constants)
+            if len(self._paces) >= PACES_MAX:
+                self._paces.clear()
+            found = self._paces[key] = (how, how.step_s())
+        return found
+
     def begin(
         self,
         key: Key,
@@ -95,10 +124,9 @@ class Trainer:
         now: float,
     ) -> list[Key]:
         """A gang begins; its nodes must be known (`place`)."""
-        place = self.place(gpus)
-        assert place is not None, f"{key} trains on unknown hardware"
-        nodes = tuple(name for name, count in gpus.items() if count > 0)
-        gang = _Training(recipe, pace(recipe, place, self._constants), nodes, steps, done)
+        used = {name: count for name, count in gpus.items() if count > 0}
+        nodes = tuple(used)
+        gang = _Training(recipe, *self._pace(recipe, used), nodes, steps, done)
         gang.since = now
         self._gangs[key] = gang
         for name in nodes:
@@ -159,14 +187,15 @@ class Trainer:
     def _unhampered_s(self, gang: _Training) -> float:
         """A step with nobody on its links, on nodes as they are now."""
         if not self._factors:
-            return gang.pace.step_s()
+            return gang.alone_s
         slow, starved = (
             min(self._factors.get((name, kind), 1.0) for name in gang.nodes)
             for kind in (FaultKind.SLOW, FaultKind.STORAGE)
         )
         how = gang.pace
-        if slow < 1.0 or starved < 1.0:
-            how = replace(how, compute_s=how.compute_s / slow, input_s=how.input_s / starved)
+        if slow == 1.0 and starved == 1.0:
+            return gang.alone_s
+        how = replace(how, compute_s=how.compute_s / slow, input_s=how.input_s / starved)
         return how.step_s()
 
     def _flow(self, gang: _Training) -> Flow:

@@ -17,6 +17,7 @@ class Wiring:
 
     def __init__(self, cluster: ClusterModel) -> None:
         self._leaf = leaves(cluster)
+        self._nic = {node.name: (nic(node.name), 1.0) for node in cluster.nodes}
         self.capacity: dict[str, float] = {}
         uplinks = defaultdict[str, float](float)
         for node in cluster.nodes:
@@ -30,8 +31,11 @@ class Wiring:
         """The links of a gang on these nodes, with what each carries for one node's bytes."""
         if len(nodes) < 2:
             return ()
-        found = [(nic(name), 1.0) for name in nodes]
-        here = Counter(self._leaf[name] for name in nodes)
+        found = [self._nic[name] for name in nodes]
+        here: dict[str, int] = {}
+        for name in nodes:
+            leaf = self._leaf[name]
+            here[leaf] = here.get(leaf, 0) + 1
         if len(here) > 1:
             others = len(nodes) - 1
             found += [

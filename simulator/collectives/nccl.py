@@ -6,6 +6,7 @@ are longer by the launch of the kernel and a factor on the hops (`Costs`, both f
 Latencies are in microseconds and rates in GB/s here, as in the tables; the answers are in seconds.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -147,85 +148,120 @@ def ranks_of(
 
 
 def all_reduce(size_bytes: object, who: Ranks, costs: Costs) -> Chosen:
-    """What NCCL would choose for each, and the time that takes."""
+    """What NCCL would choose for each, and the time that takes.
+
+    The tuner compares its own numbers; only then are they made into times.
+    """
     size = np.broadcast_to(np.asarray(size_bytes, dtype=np.float64), who.ranks.shape)
-    latency = _latencies(who)
-    rate = _rates(size, who)
-    usable = rate > 0.0
-    moved = np.where(usable, size / (1e3 * np.where(usable, rate, 1.0)), np.inf)
-    # The tuner compares its own numbers; only then are they made into times.
-    nominal = np.where(usable, latency + moved, np.inf)
-    flat = nominal.reshape(-1, *who.ranks.shape)
-    best = np.argmin(flat, axis=0)
-    taken = np.take_along_axis(latency.reshape(flat.shape), best[None], axis=0)[0]
-    carried = np.take_along_axis(moved.reshape(flat.shape), best[None], axis=0)[0]
+    shape = who.ranks.shape
+    best = np.full(shape, np.inf)
+    latency, moved = np.zeros(shape), np.zeros(shape)
+    choice = np.zeros(shape, dtype=np.intp)
+    for algorithm, protocol, hops, rate in _candidates(size, who):
+        carried = size / (1e3 * rate)
+        nominal = hops + carried
+        better = nominal < best
+        best = np.where(better, nominal, best)
+        latency = np.where(better, hops, latency)
+        moved = np.where(better, carried, moved)
+        choice = np.where(better, algorithm * len(PROTOCOLS) + protocol, choice)
     alone = who.ranks < 2
-    fixed = np.where(alone, 0.0, costs.launch_us + costs.hop_factor * taken) * 1e-6
-    seconds = np.where(alone, 0.0, fixed + carried * 1e-6)
-    algorithm, protocol = np.divmod(best, len(PROTOCOLS))
-    return Chosen(seconds, fixed, algorithm, protocol)
+    fixed = np.where(alone, 0.0, costs.launch_us + costs.hop_factor * latency) * 1e-6
+    seconds = np.where(alone, 0.0, fixed + moved * 1e-6)
+    algorithms, protocols = np.divmod(choice, len(PROTOCOLS))
+    return Chosen(seconds, fixed, algorithms, protocols)
 
 
-def _latencies(who: Ranks) -> Array:
-    """Microseconds by algorithm, protocol and collective."""
-    n, k = who.ranks, who.nodes
-    per_node = n / k
-    hop = np.moveaxis(_HOP[who.medium], (-2, -1), (0, 1))
-    shape = (len(ALGORITHMS), len(PROTOCOLS), *n.shape)
-    extra = (slice(None), slice(None), *([None] * n.ndim))
-    net = np.broadcast_to(_NET[extra], shape).copy()
-    # With one GPU a node the tree's network latency is used for all.
-    net[0] = np.where(per_node <= 1, _NET[1][(slice(None), *([None] * n.ndim))], net[0])
-    latency = np.broadcast_to(_BASE[extra], shape).copy()
-    overhead = (
-        np.where(k > 1, _NET_OVERHEAD_US, 0.0)
-        * np.array([1.0, 1.0, 3.0])[(slice(None), *([None] * n.ndim))]
-    )
-    inside = 2.0 * (n - 1.0) - 2.0 * (k - 1.0)
-    ring = inside * np.maximum(hop[0], overhead) + 2.0 * (k - 1.0) * net[0]
-    ring[_SIMPLE] *= np.where(k > 1, _PLATEAU[who.generation], 1.0)
-    latency[0] += ring
-    latency[1] += 2.0 * ((per_node - 1.0) * hop[1] + np.log2(k) * net[1])
-    latency[2] += hop[2] + np.where(k > 1, net[2], 0.0)
-    latency[3] += hop[3] + 2.0 * np.log2(k) * net[3]
-    return latency
+# A rate that is never chosen.
+_NEVER = 1e-12
 
 
-def _rates(size: Array, who: Ranks) -> Array:
-    """Algorithm bandwidths in GB/s by algorithm, protocol and collective; 0 where impossible."""
+def _candidates(size: Array, who: Ranks) -> Iterator[tuple[int, int, Array, Array]]:
+    """Algorithm, protocol, hop latencies in microseconds and algorithm bandwidth in GB/s."""
     n, k, generation = who.ranks, who.nodes, who.generation
-    column = np.where(k <= 1, 0, np.where(k <= 2, 1, 2))
     many = k > 1
-    bus = np.where(many, np.minimum(who.intra_gbs, who.net_gbs), who.intra_gbs)
-    bus = np.where(many & (n == k), who.net_gbs, bus)
+    column = np.where(k <= 1, 0, np.where(k <= 2, 1, 2))
+    bus = np.where(
+        many, np.where(n == k, who.net_gbs, np.minimum(who.intra_gbs, who.net_gbs)), who.intra_gbs
+    )
     channels = _CHANNELS[generation]
     ll_max = _LL_MAX[generation, column]
-    rates = np.zeros((len(ALGORITHMS), len(PROTOCOLS), *n.shape))
-    to_ring = n / np.maximum(2.0 * (n - 1.0), 1.0)
-    on_nvlink = who.medium == 0
-    rates[0, 0] = np.minimum(ll_max, 0.5 * bus) * to_ring
-    rates[0, 1] = np.where(
-        on_nvlink, np.minimum(0.92 * bus, channels * _RING_LL128_MAX[generation]) * to_ring, 0.0
-    )
-    rates[0, 2] = bus * to_ring
-    tree = np.minimum(0.92 * bus, channels * _TREE_MAX[generation, column])
-    correction = _tree_correction(size)
-    rates[1, 0] = np.minimum(ll_max, tree / 3.8) * correction[0] * 0.5
-    rates[1, 1] = np.where(
-        on_nvlink, tree * np.where(many, 120 / 128, 7 / 9) * correction[1] * 0.5, 0.0
-    )
-    rates[1, 2] = tree * correction[2] * 0.5
+    ordered = who.ordered | ~many
+    on_nvlink = (who.medium == 0) & ordered
+    yield from _rings(who, bus, many, ll_max, channels, ordered, on_nvlink)
     # NCCL does not use trees inside one node.
-    rates[1] *= many
-    switched = who.nvls & ~many
-    rates[2, 2] = np.where(switched, _NVLS[generation] * who.intra_gbs * n / (n + 1.0), 0.0)
-    cap = channels * _NVLS_TREE_MAX[generation, column]
-    spread = np.minimum(_NVLS[generation] * who.intra_gbs, np.minimum(who.net_gbs, cap))
-    rates[3, 2] = np.where(who.nvls & many, spread * 0.5, 0.0)
-    rates[:, :_SIMPLE] *= who.ordered | ~many
-    return rates
+    if many.any():
+        tree = np.minimum(0.92 * bus, channels * _TREE_MAX[generation, column])
+        yield from _trees(size, who, tree, many, ll_max, ordered, on_nvlink)
+    if who.nvls.any():
+        yield from _switched(who, many, channels * _NVLS_TREE_MAX[generation, column])
 
 
-def _tree_correction(size: Array) -> Array:
+def _rings(
+    who: Ranks,
+    bus: Array,
+    many: NDArray[np.bool_],
+    ll_max: Array,
+    channels: Array,
+    ordered: NDArray[np.bool_],
+    on_nvlink: NDArray[np.bool_],
+) -> Iterator[tuple[int, int, Array, Array]]:
+    n, k = who.ranks, who.nodes
+    to_ring = n / np.maximum(2.0 * (n - 1.0), 1.0)
+    inside, across = 2.0 * (n - k), 2.0 * (k - 1.0)
+    single = n <= k
+    rates = (
+        np.where(ordered, np.minimum(ll_max, 0.5 * bus) * to_ring, _NEVER),
+        np.where(
+            on_nvlink,
+            np.minimum(0.92 * bus, channels * _RING_LL128_MAX[who.generation]) * to_ring,
+            _NEVER,
+        ),
+        bus * to_ring,
+    )
+    for protocol, rate in enumerate(rates):
+        overhead = np.where(many, _NET_OVERHEAD_US * (3.0 if protocol == _SIMPLE else 1.0), 0.0)
+        # With one GPU a node the tree's network latency is used for all.
+        net = np.where(single, _NET[1, protocol], _NET[0, protocol])
+        hops = inside * np.maximum(_HOP[who.medium, 0, protocol], overhead) + across * net
+        if protocol == _SIMPLE:
+            hops = hops * np.where(many, _PLATEAU[who.generation], 1.0)
+        yield 0, protocol, _BASE[0, protocol] + hops, rate
+
+
+def _trees(
+    size: Array,
+    who: Ranks,
+    tree: Array,
+    many: NDArray[np.bool_],
+    ll_max: Array,
+    ordered: NDArray[np.bool_],
+    on_nvlink: NDArray[np.bool_],
+) -> Iterator[tuple[int, int, Array, Array]]:
     index = np.clip(np.log2(np.maximum(size, 64.0)) - 6.0, 0, _TREE_CORRECTION.shape[1] - 1)
-    return np.asarray(_TREE_CORRECTION[:, index.astype(np.intp)], dtype=np.float64)
+    index = index.astype(np.intp)
+    depth = np.log2(who.nodes)
+    below = who.ranks / who.nodes - 1.0
+    buses = (
+        np.where(ordered, np.minimum(ll_max, tree / 3.8), _NEVER),
+        np.where(on_nvlink, tree * (120 / 128), _NEVER),
+        tree,
+    )
+    for protocol, bus in enumerate(buses):
+        rate = np.where(many, bus * _TREE_CORRECTION[protocol][index] * 0.5, _NEVER)
+        hops = 2.0 * (below * _HOP[who.medium, 1, protocol] + depth * _NET[1, protocol])
+        yield 1, protocol, _BASE[1, protocol] + hops, rate
+
+
+def _switched(
+    who: Ranks, many: NDArray[np.bool_], cap: Array
+) -> Iterator[tuple[int, int, Array, Array]]:
+    n = who.ranks
+    reduced = _NVLS[who.generation] * who.intra_gbs
+    inside = np.where(who.nvls & ~many, reduced * n / (n + 1.0), 0.0)
+    hop = _HOP[who.medium, 2, _SIMPLE] + np.where(many, _NET[2, _SIMPLE], 0.0)
+    yield 2, _SIMPLE, hop, np.maximum(inside, _NEVER)
+    spread = np.minimum(reduced, np.minimum(who.net_gbs, cap))
+    across = np.where(who.nvls & many & who.ordered, spread * 0.5, 0.0)
+    far = _HOP[who.medium, 3, _SIMPLE] + 2.0 * np.log2(who.nodes) * _NET[3, _SIMPLE]
+    yield 3, _SIMPLE, far, np.maximum(across, _NEVER)
