@@ -7,7 +7,19 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from api import convert, docs, events, health, job_changes, jobs, manifests, nodes, past, queues
+from api import (
+    convert,
+    docs,
+    events,
+    health,
+    job_changes,
+    jobs,
+    manifests,
+    nodes,
+    past,
+    queues,
+    telemetry,
+)
 from api.access import ACCESS, Access
 from api.control import CONTROL, Control
 from api.docs import OPENAPI, write_openapi
@@ -17,8 +29,9 @@ from api.metrics import METRICS, Metrics
 from api.past import PAST, Past
 from api.routes import TIME_HEADER, Route
 from api.stream import FEED, Feed, FeedLimits
+from api.telemetry import TELEMETRY
 from api.wire import BODIES, BODY_BYTES_MAX, BODY_S_MAX, Bodies
-from controlplane.ports import Cluster
+from controlplane.ports import Cluster, Telemetry
 
 Signal = Callable[[web.Request, web.StreamResponse], Awaitable[None]]
 
@@ -29,6 +42,7 @@ ROUTES: tuple[Route, ...] = (
     *manifests.ROUTES,
     *nodes.ROUTES,
     *queues.ROUTES,
+    *telemetry.ROUTES,
     *events.ROUTES,
     *past.ROUTES,
     *health.ROUTES,
@@ -55,11 +69,12 @@ def make_app(
     now: Callable[[], float] | None = None,
     release: str = "0.1.0",
     more: tuple[Route, ...] = (),
+    source: Telemetry | None = None,
 ) -> web.Application:
     """The application. Without `access` it is for a server on a loopback address.
 
     `cluster` is asked for the lines that ranks wrote; `now` is the engine's clock, which every
-    answer shows; `more` are routes of other rooms.
+    answer shows; `more` are routes of other rooms; `source` gives the readings of devices and links.
     """
     limits = limits or Limits()
     routes = (*ROUTES, *more)
@@ -67,6 +82,8 @@ def make_app(
     app = web.Application(middlewares=[door.enter], client_max_size=limits.body_bytes_max)
     app[CONTROL] = control
     app[CLUSTER] = cluster
+    if source is not None:
+        app[TELEMETRY] = source
     app[ACCESS] = access or Access()
     app[BODIES] = Bodies(wait_s_max=limits.body_s_max)
     app[FEED] = Feed(control.log, limits.feed)

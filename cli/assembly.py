@@ -93,7 +93,7 @@ async def _join(wanted: Wanted, log: EventLog) -> Parts:
     control = Control(log)
     tokens = [Token(OPERATOR, token_hash(secret)) for secret in wanted.tokens]
     access = Access(tokens, bound_to=wanted.host)
-    app = make_app(control, cluster, access, now=clock.now)
+    app = make_app(control, cluster, access, source=cluster, now=clock.now)
     options = EngineOptions(release=version("muster"))
     return Parts(
         log=log,

@@ -5,9 +5,11 @@ from collections import defaultdict
 import click
 from rich.text import Text
 
+from api.telemetry import TelemetryView
 from cli.client import connect, run
-from cli.cluster_tables import gpus_line, nodes_table
+from cli.cluster_tables import gpus_line, status
 from cli.options import all_namespaces_option, namespace_option, output_option, url_option
+from cli.readings import Sum, by, link_lines, plain, read
 from cli.tables import Column, Table, phase, write, write_json, write_yaml
 from cli.times import span
 from controlplane.queries import JobView, NodeView
@@ -30,18 +32,43 @@ def top() -> None:
 @output_option("table", "json", "yaml")
 @url_option
 def top_node(output: str, url: str | None) -> None:
-    """GPUs in use on each node."""
-    nodes = run(_nodes(url))
+    """GPUs in use on each node, and what their counters show."""
+    nodes, seen = run(_nodes(url))
     if output != "table":
-        (write_json if output == "json" else write_yaml)({"items": nodes})
+        (write_json if output == "json" else write_yaml)({"items": nodes} | plain(seen))
         return
-    write(nodes_table(nodes))
+    sums = by(seen.devices, lambda device: device.node)
+    columns = (
+        Column("NODE"),
+        Column("STATUS"),
+        Column("GPU"),
+        Column("USED", right=True),
+        Column("DUTY", right=True),
+        Column("MEMORY", right=True),
+        Column("TEMP", right=True),
+        Column("POWER", right=True),
+        Column("JOBS", flexible=True),
+    )
+    write(Table(columns, [_node_row(node, sums.get(node.name, Sum())) for node in nodes]))
     click.echo(f"\n{gpus_line(nodes)}")
+    for line in link_lines(seen.links):
+        click.echo(line)
 
 
-async def _nodes(url: str | None) -> list[NodeView]:
+def _node_row(node: NodeView, seen: Sum) -> list[str | Text]:
+    return [
+        node.name,
+        status(node),
+        node.gpu_type or "-",
+        f"{node.gpus - node.gpus_free}/{node.gpus}",
+        *seen.cells(),
+        ", ".join(node.jobs) or "-",
+    ]
+
+
+async def _nodes(url: str | None) -> tuple[list[NodeView], TelemetryView]:
     async with connect(url) as server:
-        return await server.all_pages(NODES, NodeView)
+        return await server.all_pages(NODES, NodeView), await read(server)
 
 
 @top.command("job")
@@ -50,8 +77,8 @@ async def _nodes(url: str | None) -> list[NodeView]:
 @output_option("table", "json", "yaml")
 @url_option
 def top_job(all_namespaces: bool, namespace: str, output: str, url: str | None) -> None:
-    """Jobs that hold GPUs, the largest first."""
-    jobs, nodes, now = run(_holders(url, None if all_namespaces else namespace))
+    """Jobs that hold GPUs, the largest first, and what the counters of their GPUs show."""
+    jobs, nodes, seen, now = run(_holders(url, None if all_namespaces else namespace))
     if output != "table":
         (write_json if output == "json" else write_yaml)({"items": jobs})
         return
@@ -69,23 +96,31 @@ def top_job(all_namespaces: bool, namespace: str, output: str, url: str | None) 
         Column("OF", right=True),
         Column("FOR", right=True),
         Column("GPU-HOURS", right=True),
+        Column("DUTY", right=True),
+        Column("MEMORY", right=True),
+        Column("TEMP", right=True),
+        Column("POWER", right=True),
         Column("NODES", flexible=True),
     )
-    write(Table(columns, [_holder_row(job, places, now) for job in jobs]))
+    sums = by(seen.devices, lambda device: device.job)
+    write(Table(columns, [_holder_row(job, places, sums, now) for job in jobs]))
     click.echo(f"\n{gpus_line(nodes)}")
 
 
 async def _holders(
     url: str | None, namespace: str | None
-) -> tuple[list[JobView], list[NodeView], float]:
+) -> tuple[list[JobView], list[NodeView], TelemetryView, float]:
     async with connect(url) as server:
         jobs = await server.all_pages("/v1/jobs", JobView, namespace=namespace)
         nodes = await server.all_pages(NODES, NodeView)
         holding = [job for job in jobs if job.gpus_held]
-        return sorted(holding, key=lambda job: -job.gpus_held), nodes, server.now
+        seen = await read(server)
+        return sorted(holding, key=lambda job: -job.gpus_held), nodes, seen, server.now
 
 
-def _holder_row(job: JobView, places: dict[str, list[str]], now: float) -> list[str | Text]:
+def _holder_row(
+    job: JobView, places: dict[str, list[str]], sums: dict[str, Sum], now: float
+) -> list[str | Text]:
     name = f"{job.namespace}/{job.name}"
     held_s = None if job.placed_at is None else now - job.placed_at
     hours = "-" if held_s is None else f"{job.gpus_held * held_s / 3600:.1f}"
@@ -96,5 +131,6 @@ def _holder_row(job: JobView, places: dict[str, list[str]], now: float) -> list[
         str(job.gpus),
         span(held_s),
         hours,
+        *sums.get(name, Sum()).cells(),
         ", ".join(places.get(name, ())) or "-",
     ]

@@ -1,4 +1,4 @@
-"""The three doors of the engine: time, memory and hands."""
+"""The three doors of the engine: time, memory and hands; and eyes, for whoever wants to look."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -68,6 +68,37 @@ class EventLog(LogReader, Protocol):
         """Keeps a snapshot; older ones may be dropped when enough of them are kept."""
 
     async def close(self) -> None: ...
+
+
+class DeviceReading(NamedTuple):
+    """What a GPU's own counters say, as a DCGM exporter gives them."""
+
+    node: str
+    device: int
+    # The job that holds it, as its id; empty when it is free.
+    job: str
+    # The share of time in which it computes.
+    duty: float
+    memory_used_mib: int
+    memory_total_mib: int
+    temperature_c: float
+    power_w: float
+
+
+class LinkReading(NamedTuple):
+    """How much of a link's capacity is in use: a NIC (`nic/NODE`) or an uplink (`leaf/...`)."""
+
+    link: str
+    used: float
+    capacity_gbps: float
+
+
+class Telemetry(Protocol):
+    """Readings of devices and links at this moment, from a model or from exporters."""
+
+    async def devices(self) -> Sequence[DeviceReading]: ...
+
+    async def links(self) -> Sequence[LinkReading]: ...
 
 
 class Cluster(Protocol):

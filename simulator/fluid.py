@@ -60,6 +60,9 @@ class Fluid:
     def links(self) -> Iterable[str]:
         return self._capacity
 
+    def capacity(self, link: str) -> float:
+        return self._capacity[link]
+
     def add(self, key: Key, flow: Flow) -> list[Key]:
         """A gang begins; returns those whose rate is now another, itself first."""
         assert key not in self._flows, f"{key} flows already"

@@ -139,6 +139,20 @@ class Machine:
         node = self._nodes.get(name)
         return None if node is None else (node.model, node.up)
 
+    def holders(self) -> Iterator[tuple[NodeModel, int, Key | None]]:
+        """Every device of a node that is up, and the gang that holds it."""
+        for node in self._nodes.values():
+            if not node.up:
+                continue
+            held: dict[int, Key] = {}
+            for run in node.runs:
+                for rank in run.alive:
+                    place = run.gang.places[rank]
+                    if place.node == node.model.name:
+                        held.update(dict.fromkeys(place.devices, run.gang.key))
+            for device in range(node.model.gpus):
+                yield node.model, device, held.get(device)
+
     def start(self, gang: Gang) -> None:
         """Gives every rank its devices now; ranks whose place is down or unknown end at once."""
         assert gang.key not in self._runs, f"{gang.key} runs already"

@@ -15,6 +15,7 @@ from simulator.faults import FaultKind
 from simulator.gangs import Gang, Key, Part, Work
 from simulator.topology import ClusterModel
 from simulator.trainer import Progress, Trainer
+from simulator.training.pace import Pace, Recipe
 
 Trained = Callable[[Gang, tuple[Part, ...]], None]
 
@@ -38,6 +39,18 @@ class Training:
         if self._made is None:
             self._made = Trainer(self._cluster)
         return self._made
+
+    def pace(self, key: Key) -> tuple[Pace, Recipe, float] | None:
+        """The pace and recipe of a gang that trains, and how long its steps take now."""
+        if self._made is None or key not in self._going:
+            return None
+        recipe = self._going[key][1].recipe
+        return self._made.pace(key), recipe, self._made.step_s(key)
+
+    def links(self) -> dict[str, tuple[float, float]]:
+        """By link: the share in use, and the capacity in bytes a second."""
+        fluid = self.trainer.fluid
+        return {link: (fluid.used(link), fluid.capacity(link)) for link in fluid.links()}
 
     def begin(self, gang: Gang, part: Part) -> bool:
         """Lets the gang of a part train; False if nothing is known of the hardware under it.

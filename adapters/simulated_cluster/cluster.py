@@ -15,6 +15,7 @@ from typing import NamedTuple, assert_never
 import simpy
 
 from adapters.simulated_cluster.log_lines import log_lines
+from adapters.simulated_cluster.telemetry import SimulatedTelemetry
 from adapters.simulated_cluster.training import problem_of
 from adapters.simulated_cluster.workload import is_new, together, what_to_do
 from controlplane.attempt import Attempt, RankState
@@ -29,6 +30,7 @@ from controlplane.commands import (
 from controlplane.effects import Effect, LaunchGang, StopGang, Survey, ranks_to_run
 from controlplane.job import Job
 from controlplane.model import Cause, Exit, NodeInfo
+from controlplane.ports import DeviceReading, LinkReading
 from simulator import machine as m
 from simulator.faults import FaultKind
 from simulator.faults.job_failures import job_failure
@@ -96,6 +98,7 @@ class SimulatedCluster:
         self._seen: dict[str, _Seen] = {}
         self._over: deque[_Seen] = deque()
         self._machine = m.Machine(env, model, self._hear)
+        self._telemetry = SimulatedTelemetry(self._machine)
         self._conditions = model.faults.preset
         self._seed = model.seed
 
@@ -119,6 +122,15 @@ class SimulatedCluster:
         self._sync()
         lines = log_lines(job, rank, self._now())
         return lines[-lines_max:] if lines_max > 0 else []
+
+    async def devices(self) -> Sequence[DeviceReading]:
+        """What every GPU's counters show now; see `controlplane.ports.Telemetry`."""
+        self._sync()
+        return await self._telemetry.devices()
+
+    async def links(self) -> Sequence[LinkReading]:
+        self._sync()
+        return await self._telemetry.links()
 
     @property
     def running(self) -> list[tuple[str, int]]:

@@ -11,7 +11,7 @@ from simulator.faults.job_failures import job_failure
 from simulator.topology import ClusterModel, parse_cluster
 from simulator.trainer import Trainer
 from simulator.training.pace import Recipe
-from tests.adapters.test_simulated_cluster import Bench
+from tests.adapters.test_simulated_cluster import Bench, at_once
 from tests.gangs import launch, on, placed, running, spec, stop
 
 START_S = 5.0
@@ -181,3 +181,33 @@ def test_a_plain_duration_is_not_touched_by_the_physics() -> None:
     bench.ask(launch(placed(on("a-0:0", "a-1:0"), spec(work=Workload(duration_s=60.0)))))
     assert _ends(bench)["job-1"][0] == START_S + 60.0
     assert bench.cluster._machine.training._made is None
+
+
+def test_telemetry_shows_what_the_model_knows() -> None:
+    bench = Bench(_cluster())
+    slots = {
+        "net": on("a-0:0,1", "a-1:0,1"),
+        "box": on("a-2:0,1,2,3"),
+        "plain": on("a-3:0"),
+    }
+    works = {"net": _work(**FAT), "box": _work(), "plain": Workload(duration_s=1e4)}
+    for name, place in slots.items():
+        gpus = len(place[0].devices)
+        job = placed(place, spec(len(place), gpus=gpus, work=works[name]), id=name)
+        bench.ask(launch(job))
+    bench.until(START_S + 1.0)
+    seen = {(d.node, d.device): d for d in at_once(bench.cluster.devices())}
+    assert len(seen) == 16
+    assert seen["a-0", 0].job == "net"
+    # Fat gradients over a thin network: the GPU waits; in one box it does not.
+    assert seen["a-0", 0].duty < 0.5 < 0.9 < seen["a-2", 0].duty
+    assert seen["a-3", 0].duty == 1.0
+    idle, busy = seen["a-3", 1], seen["a-2", 0]
+    assert (idle.job, idle.duty) == ("", 0.0)
+    assert idle.power_w < busy.power_w <= 300
+    assert idle.temperature_c < busy.temperature_c < 90
+    assert 0 < busy.memory_used_mib <= busy.memory_total_mib
+    links = {link.link: link for link in at_once(bench.cluster.links())}
+    assert links["nic/a-0"].used > 0.3
+    assert links["nic/a-2"].used == 0.0
+    assert links["nic/a-0"].capacity_gbps == pytest.approx(20.0)

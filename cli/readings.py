@@ -1,0 +1,72 @@
+"""Readings of GPUs and links, summed up by node and by job."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from api.telemetry import DeviceView, LinkView, TelemetryView
+from cli.client import Client
+
+PATH = "/v1/telemetry"
+# A link is worth a line when it is this full.
+BUSY = 0.5
+LINKS_SHOWN = 5
+
+
+class Sum(NamedTuple):
+    """Means and sums over some GPUs."""
+
+    gpus: int = 0
+    duty: float = 0.0
+    memory_used_mib: int = 0
+    memory_total_mib: int = 0
+    temperature_c: float = 0.0
+    power_w: float = 0.0
+
+    def cells(self) -> list[str]:
+        """Duty, memory, temperature and power, for a table."""
+        if not self.gpus:
+            return ["-", "-", "-", "-"]
+        total = self.memory_total_mib
+        memory = f"{self.memory_used_mib / 1024:.0f}/{total / 1024:.0f}G" if total else "-"
+        heat = f"{self.temperature_c:.0f}C" if self.temperature_c else "-"
+        power = f"{self.power_w:,.0f}W" if self.power_w else "-"
+        return [f"{100 * self.duty:.0f}%", memory, heat, power]
+
+
+async def read(server: Client) -> TelemetryView:
+    return await server.get(PATH, TelemetryView)
+
+
+def by(devices: Iterable[DeviceView], key: Callable[[DeviceView], str]) -> dict[str, Sum]:
+    groups = defaultdict[str, list[DeviceView]](list)
+    for device in devices:
+        groups[key(device)].append(device)
+    return {name: _sum(found) for name, found in groups.items()}
+
+
+def _sum(devices: Sequence[DeviceView]) -> Sum:
+    return Sum(
+        len(devices),
+        sum(d.duty for d in devices) / len(devices),
+        sum(d.memory_used_mib for d in devices),
+        sum(d.memory_total_mib for d in devices),
+        max(d.temperature_c for d in devices),
+        sum(d.power_w for d in devices),
+    )
+
+
+def link_lines(links: Iterable[LinkView]) -> list[str]:
+    """The fullest links, if any is well used."""
+    full = sorted((link for link in links if link.used >= BUSY), key=lambda link: -link.used)
+    return [
+        f"{link.link}: {100 * link.used:.0f} % of {link.capacity_gbps:,.0f} Gb/s"
+        for link in full[:LINKS_SHOWN]
+    ]
+
+
+def plain(view: TelemetryView) -> dict[str, object]:
+    found: dict[str, object] = msgspec.to_builtins(view)
+    return found
