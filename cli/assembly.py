@@ -89,8 +89,14 @@ async def _join(wanted: Wanted, log: EventLog) -> Parts:
     origin = clock.now() if birth is None else birth
     env = simpy.Environment(initial_time=clock.now() - origin)
     pacer = Pacer(env, clock.twin(), origin=origin)
-    cluster = SimulatedCluster(env, wanted.model, origin=origin, sync=pacer.sync)
     control = Control(log)
+    cluster = SimulatedCluster(
+        env,
+        wanted.model,
+        origin=origin,
+        sync=pacer.sync,
+        waiting_gpus=lambda: _waiting_gpus(control),
+    )
     tokens = [Token(OPERATOR, token_hash(secret)) for secret in wanted.tokens]
     access = Access(tokens, bound_to=wanted.host)
     app = make_app(control, cluster, access, source=cluster, now=clock.now)
@@ -103,6 +109,15 @@ async def _join(wanted: Wanted, log: EventLog) -> Parts:
         app=app,
         events=events,
     )
+
+
+def _waiting_gpus(control: Control) -> int:
+    """GPUs that queued gangs ask for; autoscaled pools grow by it."""
+    if control.engine is None:
+        return 0
+    world = control.engine.world
+    specs = (world.jobs[waiting[-1]].spec for line in world.waiting.values() for waiting in line)
+    return sum(role.gpus * role.replicas for spec in specs for role in spec.roles)
 
 
 async def _time_at(log: EventLog, position: int) -> float | None:

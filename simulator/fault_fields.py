@@ -7,6 +7,8 @@ from simulator.faults import PRESETS, Fault, FaultKind, FaultModel, Spot, Window
 from simulator.fields import BadCluster, Fields
 
 SCRIPT_MAX = 100_000
+# What a script may let happen.
+SCRIPTED = tuple(kind for kind in FaultKind if kind is not FaultKind.GIVEN_BACK)
 
 
 class Placed(Protocol):
@@ -44,7 +46,7 @@ def _fault(fields: Fields, names: set[str]) -> Fault:
     node = fields.label("node")
     if node not in names:
         raise BadCluster(fields.at("node"), f"names {node}, which is no node of this cluster")
-    kind = FaultKind(fields.choice("kind", FaultKind.CRASH, tuple(FaultKind)))
+    kind = FaultKind(fields.choice("kind", FaultKind.CRASH, SCRIPTED))
     fault = Fault(
         at_s=fields.number("at_s"),
         node=node,

@@ -92,11 +92,13 @@ class _Run:
 
 
 class _Node:
-    __slots__ = ("busy", "devices", "down_until", "model", "runs", "up")
+    __slots__ = ("busy", "devices", "down_until", "model", "runs", "up", "withheld")
 
     def __init__(self, model: NodeModel) -> None:
         self.model = model
         self.up = True
+        # Its pool has not rented it.
+        self.withheld = False
         self.down_until = 0.0
         # Sets of devices are bits, so that claiming eight costs no more than claiming one.
         self.devices = (1 << model.gpus) - 1
@@ -138,6 +140,28 @@ class Machine:
         """A node and whether it is up, or None if there is no such node."""
         node = self._nodes.get(name)
         return None if node is None else (node.model, node.up)
+
+    def withhold(self, name: str, *, quietly: bool = False) -> None:
+        """An idle node leaves the cluster until it is brought; quietly if it never was there."""
+        node = self._nodes[name]
+        assert not node.runs, f"{name} is given back, and something runs there"
+        was_up, node.up, node.withheld = node.up, False, True
+        if was_up and not quietly:
+            self._tell(NodeDown(name, FaultKind.GIVEN_BACK))
+
+    def bring(self, name: str) -> None:
+        """A node that was withheld comes, unless a fault holds it."""
+        node = self._nodes[name]
+        node.withheld = False
+        if not node.up and self._env.now >= node.down_until:
+            node.up = True
+            self._tell(NodeUp(name))
+
+    def is_withheld(self, name: str) -> bool:
+        return self._nodes[name].withheld
+
+    def is_busy(self, name: str) -> bool:
+        return bool(self._nodes[name].runs)
 
     def holders(self) -> Iterator[tuple[NodeModel, int, Key | None]]:
         """Every device of a node that is up, and the gang that holds it."""
@@ -343,7 +367,7 @@ class Machine:
             self._tell(Stopped(run.gang.key, ranks))
 
     def _repair(self, node: _Node, _: Event) -> None:
-        if not node.up and self._env.now >= node.down_until:
+        if not node.up and not node.withheld and self._env.now >= node.down_until:
             node.up = True
             self._tell(NodeUp(node.model.name))
 

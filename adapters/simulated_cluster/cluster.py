@@ -32,6 +32,7 @@ from controlplane.job import Job
 from controlplane.model import Cause, Exit, NodeInfo
 from controlplane.ports import DeviceReading, LinkReading
 from simulator import machine as m
+from simulator.autoscaling import Autoscaler
 from simulator.faults import FaultKind
 from simulator.faults.job_failures import job_failure
 from simulator.topology import ClusterModel, NodeModel
@@ -46,6 +47,7 @@ _MESSAGES = {
     FaultKind.CRASH: "node {} crashed",
     FaultKind.SPOT_RECLAIM: "node {} was reclaimed",
     FaultKind.MAINTENANCE: "node {} is down for maintenance",
+    FaultKind.GIVEN_BACK: "node {} was given back to its pool",
 }
 
 
@@ -81,6 +83,7 @@ class SimulatedCluster:
     """`origin` is the time at which the environment's time is 0: the birth of the cluster.
 
     Where the environment follows a clock, `sync` brings it up to the present; see `Pacer.sync`.
+    `waiting_gpus` says how many GPUs queued gangs ask for, which is what pools grow by.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class SimulatedCluster:
         *,
         origin: float = 0.0,
         sync: Callable[[], None] = lambda: None,
+        waiting_gpus: Callable[[], int] = lambda: 0,
     ) -> None:
         self._env = env
         self._origin = origin
@@ -98,6 +102,7 @@ class SimulatedCluster:
         self._seen: dict[str, _Seen] = {}
         self._over: deque[_Seen] = deque()
         self._machine = m.Machine(env, model, self._hear)
+        self._pools = Autoscaler(env, model, self._machine, waiting_gpus)
         self._telemetry = SimulatedTelemetry(self._machine)
         self._conditions = model.faults.preset
         self._seed = model.seed
@@ -143,6 +148,11 @@ class SimulatedCluster:
     def lost_s(self) -> dict[str, float]:
         """Seconds of training that had to be done again because no checkpoint held them, by job."""
         return {str(job): lost for job, lost in self._machine.training.lost_s.items()}
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """What the nodes of each pool have cost so far."""
+        return self._pools.spent()
 
     def fail_node(
         self, name: str, repair_s: float | None, kind: FaultKind = FaultKind.CRASH

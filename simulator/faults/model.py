@@ -15,13 +15,15 @@ class FaultKind(StrEnum):
     CRASH = "crash"
     SPOT_RECLAIM = "spot_reclaim"
     MAINTENANCE = "maintenance"
+    # No fault: a pool has no more use for the node.
+    GIVEN_BACK = "given_back"
     SLOW = "slow"
     LINK = "link"
     STORAGE = "storage"
 
     @property
     def takes_node(self) -> bool:
-        return self in (FaultKind.CRASH, FaultKind.SPOT_RECLAIM, FaultKind.MAINTENANCE)
+        return self not in (FaultKind.SLOW, FaultKind.LINK, FaultKind.STORAGE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,117 @@
+"""Pools at work: nodes asked for when gangs wait for GPUs, given back when they have been idle.
+
+Every `CHECK_S` the pools look at how many GPUs are waited for, which somebody outside knows. The
+cheapest pool with room is asked first.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import simpy
+from simpy.events import Event, Timeout
+
+from simulator.machine import Machine
+from simulator.pools import Pool, Rent, ready_after_s, wanted_nodes
+from simulator.topology import ClusterModel
+
+CHECK_S = 15.0
+
+
+class _Scaled:
+    """One pool: its nodes, which of them are there or coming, and since when they are idle."""
+
+    def __init__(self, pool: Pool, nodes: dict[str, int]) -> None:
+        self.pool = pool
+        self.nodes = nodes
+        self.coming: set[str] = set()
+        self.idle_since: dict[str, float] = {}
+        self.rent = Rent(pool.price_h)
+        self.requests = 0
+
+    @property
+    def gpus_per_node(self) -> int:
+        return max(self.nodes.values(), default=1)
+
+
+class Autoscaler:
+    def __init__(
+        self,
+        env: simpy.Environment,
+        cluster: ClusterModel,
+        machine: Machine,
+        waiting_gpus: Callable[[], int],
+    ) -> None:
+        self._env = env
+        self._machine = machine
+        self._waiting_gpus = waiting_gpus
+        self._seed = cluster.seed
+        self._pools = [
+            _Scaled(pool, {n.name: n.gpus for n in cluster.nodes if n.rack == pool.rack})
+            for pool in sorted(cluster.pools, key=lambda pool: (pool.price_h, pool.rack))
+        ]
+        for scaled in self._pools:
+            self._begin(scaled)
+        if self._pools:
+            self._after(CHECK_S, self._check)
+
+    def spent(self) -> dict[str, float]:
+        """What each pool's nodes have cost so far."""
+        return {s.pool.rack: s.rent.cost(self._env.now) for s in self._pools}
+
+    def _begin(self, scaled: _Scaled) -> None:
+        for number, node in enumerate(scaled.nodes):
+            if number < scaled.pool.least:
+                scaled.rent.begin(node, self._env.now)
+            else:
+                self._machine.withhold(node, quietly=True)
+
+    def _check(self, _: Event) -> None:
+        waiting = self._waiting_gpus()
+        for scaled in self._pools:
+            waiting = self._ask(scaled, waiting)
+            self._give_back(scaled, waiting)
+        self._after(CHECK_S, self._check)
+
+    def _ask(self, scaled: _Scaled, waiting: int) -> int:
+        """Asks for nodes; returns the GPUs that would still be waited for."""
+        there = [node for node in scaled.nodes if not self._machine.is_withheld(node)]
+        count = wanted_nodes(
+            scaled.pool,
+            waiting_gpus=waiting,
+            gpus_per_node=scaled.gpus_per_node,
+            busy=len(there),
+            coming=len(scaled.coming),
+        )
+        absent = [
+            node
+            for node in scaled.nodes
+            if self._machine.is_withheld(node) and node not in scaled.coming
+        ]
+        for node in absent[:count]:
+            scaled.requests += 1
+            scaled.coming.add(node)
+            scaled.rent.begin(node, self._env.now)
+            delay_s = ready_after_s(scaled.pool, scaled.requests, self._seed)
+            self._after(delay_s, partial(self._arrive, scaled, node))
+        return max(0, waiting - len(scaled.coming) * scaled.gpus_per_node)
+
+    def _arrive(self, scaled: _Scaled, node: str, _: Event) -> None:
+        scaled.coming.discard(node)
+        self._machine.bring(node)
+
+    def _give_back(self, scaled: _Scaled, waiting: int) -> None:
+        now = self._env.now
+        there = [node for node in scaled.nodes if not self._machine.is_withheld(node)]
+        for node in there:
+            if waiting or self._machine.is_busy(node):
+                scaled.idle_since.pop(node, None)
+                continue
+            since = scaled.idle_since.setdefault(node, now)
+            if now - since >= scaled.pool.idle_s and len(there) > scaled.pool.least:
+                there = [other for other in there if other != node]
+                del scaled.idle_since[node]
+                scaled.rent.end(node, now)
+                self._machine.withhold(node)
+
+    def _after(self, delay_s: float, call: Callable[[Event], None]) -> None:
+        Timeout(self._env, delay_s).callbacks.append(call)
