@@ -1,0 +1,102 @@
+"""The whole control plane as a queue of c servers: waits as Erlang's formula gives them."""
+
+from collections.abc import Generator
+from heapq import heappop, heappush
+from math import factorial, sqrt
+from random import Random
+from statistics import fmean, stdev
+from typing import Any
+
+import pytest
+import simpy
+
+from adapters.memory_log import MemoryLog
+from adapters.simpy_clock import SimpyClock, as_process
+from adapters.simulated_cluster import SimulatedCluster
+from controlplane.commands import SubmitJob
+from controlplane.engine import Engine, EngineOptions
+from controlplane.model import DoneWhen, JobSpec, Role, Workload
+from simulator.topology import Delays, grid
+
+SERVICE_S = 3600.0
+BATCHES = 20
+# Student's t for 19 degrees of freedom, 95 % two-sided.
+T_95 = 2.093
+
+
+def erlang_c_wait_s(servers: int, load: float) -> float:
+    """The mean wait in M/M/c."""
+    offered = servers * load
+    last = offered**servers / factorial(servers) / (1.0 - load)
+    waits = last / (sum(offered**k / factorial(k) for k in range(servers)) + last)
+    return waits * SERVICE_S / (servers * (1.0 - load))
+
+
+def waits_s(servers: int, load: float, jobs: int, seed: int) -> list[float]:
+    """How long each job of one GPU waited for it, through the real engine in virtual time."""
+    env, dice = simpy.Environment(), Random(seed)
+    model = grid(1, 1, servers, delays=Delays(start_s=0.0, stop_s=0.0))
+    cluster = SimulatedCluster(env, model)
+    options = EngineOptions(resync_s=None, snapshot_every=None)
+    engine = Engine(SimpyClock(env), MemoryLog(), cluster, options)
+    as_process(env, engine.run())
+
+    def people() -> Generator[simpy.Event, Any, None]:
+        for number in range(jobs):
+            yield env.timeout(dice.expovariate(servers * load / SERVICE_S))
+            engine.submit(_job(number, dice.expovariate(1.0 / SERVICE_S)))
+
+    env.process(people())
+    env.run()
+    placed = [(job.submitted_at, job.attempt) for job in engine.world.jobs.values()]
+    return [attempt.placed_at - at for at, attempt in placed if attempt is not None]
+
+
+def by_hand_s(servers: int, load: float, jobs: int, seed: int) -> list[float]:
+    """The same arrivals through a bare heap of servers."""
+    dice, now, free, waits = Random(seed), 0.0, [0.0] * servers, []
+    for _ in range(jobs):
+        now += dice.expovariate(servers * load / SERVICE_S)
+        begin = max(now, heappop(free))
+        waits.append(begin - now)
+        heappush(free, begin + dice.expovariate(1.0 / SERVICE_S))
+    return waits
+
+
+def _job(number: int, duration_s: float) -> SubmitJob:
+    spec = JobSpec(
+        roles=(Role(name="Worker", gpus=1),),
+        done_when=DoneWhen("Worker"),
+        workload=Workload(duration_s=duration_s),
+    )
+    name = f"j{number}"
+    return SubmitJob(
+        id=f"c{number}", actor="erlang", job=f"j{number:08}", namespace="q", name=name, spec=spec
+    )
+
+
+def _interval(waits: list[float]) -> tuple[float, float]:
+    """95 % for the mean, by batch means, without the tenth in which the queue fills."""
+    steady = waits[len(waits) // 10 :]
+    size = len(steady) // BATCHES
+    means = [fmean(steady[i * size : (i + 1) * size]) for i in range(BATCHES)]
+    half = T_95 * stdev(means) / sqrt(BATCHES)
+    return fmean(means) - half, fmean(means) + half
+
+
+@pytest.mark.parametrize(
+    ("servers", "load", "jobs", "reference_s"),
+    [
+        pytest.param(8, 0.7, 4_000, 405.904, id="c=8 rho=0.7"),
+        pytest.param(16, 0.9, 40_000, 1330.523, id="c=16 rho=0.9", marks=pytest.mark.slow),
+        pytest.param(128, 0.95, 60_000, 257.505, id="c=128 rho=0.95", marks=pytest.mark.slow),
+    ],
+)
+def test_waits_are_those_of_erlang(
+    servers: int, load: float, jobs: int, reference_s: float
+) -> None:
+    assert erlang_c_wait_s(servers, load) == pytest.approx(reference_s, rel=1e-5)
+    waits = waits_s(servers, load, jobs, seed=0)
+    assert waits == pytest.approx(by_hand_s(servers, load, jobs, seed=0), abs=1e-3)
+    low, high = _interval(waits)
+    assert low < reference_s < high
