@@ -114,7 +114,7 @@ def _counts(most: int) -> list[int]:
 @click.option("--precision", default="fp32", show_default=True, help="fp32, tf32, fp16, bf16, fp8.")
 @click.option(
     "--scheme",
-    default="ring,ps",
+    default="ring,ps-node,ps",
     show_default=True,
     help=f"How gradients are exchanged; several are compared: {', '.join(SCHEMES)}.",
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
 from simulator.fault_fields import faults_of
-from simulator.faults import FaultModel
+from simulator.faults import FaultModel, Spot
 from simulator.fields import BadCluster, Fields
 from simulator.hardware.gpus import find_gpu
 from simulator.hardware.hosts import usual_host
@@ -30,6 +30,8 @@ __all__ = [
 # Far above the largest clusters there are, and small enough to build in a second.
 NODES_MAX = 100_000
 GPUS_PER_NODE_MAX = 1024
+# How long a spot node usually stays.
+SPOT_MEAN_S = 86_400.0
 SCRIPT_MAX = 100_000
 
 
@@ -103,7 +105,7 @@ def parse_cluster(document: object) -> ClusterModel:
         pools=_pools(top, nodes),
     )
     top.done()
-    return model
+    return _with_spot_pools(model)
 
 
 def _nodes(top: Fields) -> tuple[NodeModel, ...]:
@@ -151,6 +153,14 @@ def _kind_of_node(fields: Fields, *, name: str, rack: str) -> NodeModel:
     if not memory and server is not None and hardware is not None:
         memory = int(hardware.gpu.memory_gb * 1024)
     return NodeModel(name, rack, gpus, gpu_type, memory, labels, hardware)
+
+
+def _with_spot_pools(model: ClusterModel) -> ClusterModel:
+    """Nodes of spot pools are taken back now and then, also where the file says no more of it."""
+    racks = tuple(pool.rack for pool in model.pools if pool.spot)
+    if not racks or model.faults.spot is not None:
+        return model
+    return replace(model, faults=replace(model.faults, spot=Spot(SPOT_MEAN_S, racks=racks)))
 
 
 def _fabric(fields: Fields, nodes: tuple[NodeModel, ...]) -> Fabric:

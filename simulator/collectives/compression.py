@@ -10,7 +10,7 @@ class Compression:
     ratio: float
     # How often the gradient is read or written in device memory to encode and decode it.
     passes: float
-    # Signs and chosen entries cannot be added on the way, so they are gathered instead.
+    # Chosen entries cannot be added on the way, so they are gathered instead.
     gathered: bool = False
 
 
@@ -20,8 +20,9 @@ COMPRESSIONS = {
         Compression("none", 1.0, 0.0),
         # Two casts, each one read of four bytes and one write of two.
         Compression("fp16", 0.5, 3.0),
-        # Sign, error feedback, scale: read gradient and error, write error and bits, and back.
-        Compression("1bit", 1.0 / 32.0, 8.0, gathered=True),
+        # Sign, error feedback, scale: read gradient and error, write error and bits, and back. Every
+        # rank sums one stripe of all and quantises it again, as Seide et al. do.
+        Compression("1bit", 1.0 / 32.0, 8.0),
         # A thousandth of the entries, each with its index.
         Compression("topk", 2e-3, 10.0, gathered=True),
     )

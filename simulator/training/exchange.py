@@ -53,7 +53,7 @@ class Scheme(StrEnum):
     # Inside one node: variables in host memory, or spread over the GPUs.
     PS_HOST = "ps_cpu_local"
     PS_DEVICES = "ps_gpu_local"
-    # Signs only, gathered.
+    # Signs only, summed stripe by stripe.
     ONE_BIT = "1bit"
     NONE = "none"
 
@@ -201,7 +201,7 @@ def _one_bit(place: Place, gradients: Gradients, constants: Constants) -> Plan:
     wire = wire_bytes(size, how, place.ranks)
     encoded = encode_s(size, how, place.gpu.memory_gbs * 1e9) / size
     slowest = min(place.intra_gbs(), place.net_gbs(constants)) * 1e9
-    moved = 2.0 * wire / size / slowest + encoded
+    moved = 2.0 * (place.ranks - 1) / place.ranks * wire / size / slowest + encoded
     many = place.nodes > 1
     return Plan(
         exposure(fill(gradients, _pieces(size)), lambda _: 0.0),

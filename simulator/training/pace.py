@@ -8,7 +8,7 @@ nodes, so it can be asked whenever the neighbours on a link change.
 from dataclasses import dataclass
 from functools import lru_cache
 
-from simulator.collectives.compression import COMPRESSIONS, encode_s
+from simulator.collectives.compression import COMPRESSIONS, encode_s, wire_bytes
 from simulator.constants import FITTED, Constants
 from simulator.hardware.names import UnknownHardware
 from simulator.training.checkpoints import Checkpointing, pause_share
@@ -161,7 +161,7 @@ def _data_parallel(recipe: Recipe, model: Model, place: Place, constants: Consta
     how = COMPRESSIONS[recipe.compression]
     each = GRADIENT_BYTES[recipe.precision] if recipe.compression == "none" else 4.0
     scheme = Scheme.ONE_BIT if recipe.compression == "1bit" else recipe.scheme
-    wire = each * (1.0 if scheme is Scheme.ONE_BIT else how.ratio)
+    wire = each * (1.0 if scheme is Scheme.ONE_BIT else wire_bytes(1.0, how, place.ranks))
     exchange = plan(
         place,
         gradients(model, wire),

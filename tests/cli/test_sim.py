@@ -14,7 +14,7 @@ def test_a_step_is_explained_and_plotted(muster: Muster) -> None:
     shown = muster("sim", "step", *ALIBABA, *NETWORK).out
     assert "64 x P100 on 8 nodes" in shown
     assert "waiting for stragglers" in shown
-    assert "o ring   x ps" in shown
+    assert "o ring   x ps-node   + ps" in shown
 
 
 def test_a_step_as_json_compares_schemes(muster: Muster) -> None:

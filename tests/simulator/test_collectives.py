@@ -146,7 +146,8 @@ def test_a_bucket_is_ready_with_its_last_gradient() -> None:
     assert fill(gradients, Fusion(10.0, 5.0)) == (Bucket(6.0, 0.25), Bucket(12.0, 1.0))
 
 
-def test_one_bit_is_gathered_so_it_pays_only_for_few_ranks() -> None:
-    how = COMPRESSIONS["1bit"]
-    assert wire_bytes(32e6, how, 8) == pytest.approx(4e6)
-    assert wire_bytes(32e6, how, 128) > 32e6 * COMPRESSIONS["fp16"].ratio
+def test_what_is_gathered_pays_only_for_few_ranks() -> None:
+    how = COMPRESSIONS["topk"]
+    assert wire_bytes(32e6, how, 8) == pytest.approx(32e6 * 2e-3 * 4)
+    assert wire_bytes(32e6, how, 1024) > 32e6 * COMPRESSIONS["fp16"].ratio
+    assert wire_bytes(32e6, COMPRESSIONS["1bit"], 1024) == pytest.approx(1e6)

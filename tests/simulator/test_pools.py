@@ -103,3 +103,11 @@ def test_rent_counts_what_still_runs() -> None:
     rent.begin("b", 5.0)
     rent.end("a", 10.0)
     assert rent.cost(20.0) == pytest.approx(10.0 + 15.0)
+
+
+def test_nodes_of_a_spot_pool_are_taken_back_even_if_the_file_does_not_say_how_often() -> None:
+    racks = [{"name": "own"}, {"name": "cloud"}]
+    cluster = parse_cluster({"racks": racks, "pools": [{"rack": "cloud", "most": 1, "spot": True}]})
+    assert cluster.faults.spot is not None
+    assert cluster.faults.spot.racks == ("cloud",)
+    assert parse_cluster({"racks": racks}).faults.spot is None

@@ -30,7 +30,6 @@ from simulator.training.stragglers import slowest, slowest_exponential
 
 ALIBABA = Place(find_gpu("P100"), find_link("pcie3"), 64, 8, find_network("25GbE"))
 RING = Recipe("resnet50", compression="fp16")
-SERVERS = Recipe("resnet50", scheme=Scheme.PS_GPU, servers=8)
 
 
 def _efficiency(recipe: Recipe, place: Place) -> float:
@@ -39,10 +38,16 @@ def _efficiency(recipe: Recipe, place: Place) -> float:
 
 
 def test_the_alibaba_case_ring_at_about_ninety_percent_and_ahead_of_parameter_servers() -> None:
-    ring, servers = _efficiency(RING, ALIBABA), _efficiency(SERVERS, ALIBABA)
+    ring = _efficiency(RING, ALIBABA)
     assert 0.87 < ring < 0.93
-    assert servers < 0.75
-    assert ring > 1.25 * servers
+    # TensorFlow was measured at 62 %, between a client for each GPU and one for each node.
+    by_gpu, by_node = (
+        _efficiency(Recipe("resnet50", scheme=scheme, servers=8), ALIBABA)
+        for scheme in (Scheme.PS_GPU, Scheme.PS_NODE)
+    )
+    assert by_gpu < 0.62 < by_node
+    assert ring > 1.1 * by_node
+    assert ring > 2 * by_gpu
 
 
 def test_there_are_ten_fitted_constants_at_most() -> None:
