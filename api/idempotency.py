@@ -89,6 +89,14 @@ def _fits(command: c.Request, events: Sequence[e.Event]) -> bool:
             return wanted in scaled
         case c.DefineQueue():
             return e.QueueDefined(command.queue) in events
+        case c.RemoveQueue():
+            return e.QueueRemoved(command.name) in events
+        case c.SetPolicy():
+            return e.PolicySet(command.policy) in events
+        case c.DrainNode():
+            return e.NodeCordoned(command.node, "drained") in events or _has(
+                e.JobRestarting, events
+            )
         case c.CordonNode():
             return e.NodeCordoned(command.node) in events
         case c.UncordonNode():

@@ -66,7 +66,15 @@ async def uncordon_node(request: web.Request, query: NoQuery) -> web.Response:
     return await _change(request, command)
 
 
-async def _change(request: web.Request, command: c.CordonNode | c.UncordonNode) -> web.Response:
+async def drain_node(request: web.Request, query: NoQuery) -> web.Response:
+    node = request.match_info["name"]
+    command = c.DrainNode(id=command_id(request), actor=request[ACTOR], node=node)
+    return await _change(request, command)
+
+
+async def _change(
+    request: web.Request, command: c.CordonNode | c.UncordonNode | c.DrainNode
+) -> web.Response:
     def view(world: World, receipt: Receipt) -> tuple[Receipt, NodeView | None]:
         node = world.nodes.get(command.node)
         return receipt, None if node is None else node_view(world, node)
@@ -92,6 +100,11 @@ ROUTES: tuple[Route, ...] = (
     ),
     route(
         "POST", f"{_NODE}/cordon", cordon_node, "Let no more work be placed on a node",
+        query=NoQuery, answers={200: NodeView}, problems=_CHANGE, headers=(HEADER,),
+    ),
+    route(
+        "POST", f"{_NODE}/drain", drain_node,
+        "Let no more work be placed on a node, and start what runs there again elsewhere",
         query=NoQuery, answers={200: NodeView}, problems=_CHANGE, headers=(HEADER,),
     ),
     route(

@@ -67,10 +67,12 @@ KINDS: dict[str, Kind] = {
     "unknown_role": Kind(422, "The job has no such role"),
     "can_never_fit": Kind(422, "The gang can never fit on this cluster"),
     "invalid_queue": Kind(422, "The queue is not valid"),
+    "invalid_policy": Kind(422, "The policy is not valid"),
     # It cannot be done as things are.
     "name_taken": Kind(409, "The name is taken"),
     "id_taken": Kind(409, "The id is taken"),
     "already_finished": Kind(409, "The job is already finished"),
+    "queue_in_use": Kind(409, "The queue is in use"),
     "not_suspended": Kind(409, "The job is not suspended"),
     "idempotency_key_reused": Kind(409, "The idempotency key was used for another request"),
     # The server's side.

@@ -1,9 +1,10 @@
-"""Queues over HTTP: list, look, define."""
+"""Queues and the policy over HTTP: list, look, define."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType, json
+from msgspec.structs import asdict
 
 from api.access import ACTOR
 from api.control import CONTROL
@@ -11,9 +12,9 @@ from api.idempotency import HEADER, check_key, command_id
 from api.pages import Cursor, Limit, read_cursor, write_cursor
 from api.routes import NoQuery, Route, answer, route
 from api.wire import BODIES, BODY_PROBLEMS, convert
-from controlplane.commands import DefineQueue
+from controlplane.commands import DefineQueue, RemoveQueue, SetPolicy
 from controlplane.errors import Rejected
-from controlplane.model import Queue
+from controlplane.model import Discipline, FlavorQuota, Policy, Preempt, Queue
 from controlplane.queries import QueueView, queue_view
 from controlplane.state import Receipt
 from controlplane.world import World
@@ -21,10 +22,27 @@ from controlplane.world import World
 _decode_name = json.Decoder(str).decode
 
 
-class QueueSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a queue may be told to be. `gpus_max` is the most GPUs that its jobs may hold."""
+Gpus = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 
-    gpus_max: Annotated[int, Meta(ge=0, le=1_000_000_000)] | None = None
+
+class QueueSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a queue may be told to be.
+
+    `gpus_max` is the most GPUs that its jobs may hold, whoever's they are. `nominal` is its own
+    quota; siblings below the same `parent` may use what it does not need, up to `lend_max`, and it
+    may use theirs, up to `borrow_max`. Without `nominal` and `parent` there is no quota.
+    """
+
+    gpus_max: Gpus | None = None
+    parent: str = ""
+    nominal: Gpus | None = None
+    borrow_max: Gpus | None = None
+    lend_max: Gpus | None = None
+    weight: Annotated[float, Meta(ge=0, le=1_000_000_000)] = 1.0
+    rank: Annotated[int, Meta(ge=-1_000_000_000, le=1_000_000_000)] = 0
+    flavors: tuple[FlavorQuota, ...] = ()
+    discipline: Discipline | None = None
+    preempt: Preempt | None = None
 
 
 class QueuesQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -68,7 +86,7 @@ def _view(world: World, name: str) -> QueueView:
 
 async def define_queue(request: web.Request, query: NoQuery) -> web.Response:
     settings = convert(await request.app[BODIES].document(request), QueueSettings)
-    queue = Queue(request.match_info["name"], settings.gpus_max)
+    queue = Queue(request.match_info["name"], **asdict(settings))
     command = DefineQueue(id=command_id(request), actor=request[ACTOR], queue=queue)
 
     def view(world: World, receipt: Receipt) -> tuple[Receipt, QueueView | None]:
@@ -81,7 +99,44 @@ async def define_queue(request: web.Request, query: NoQuery) -> web.Response:
     return answer(defined)
 
 
+async def remove_queue(request: web.Request, query: NoQuery) -> web.Response:
+    name = request.match_info["name"]
+    command = RemoveQueue(id=command_id(request), actor=request[ACTOR], name=name)
+    control = request.app[CONTROL]
+    receipt = await control.submit(command)
+    await check_key(request, control.log, command, receipt)
+    return web.Response(status=204)
+
+
+async def get_policy(request: web.Request, query: NoQuery) -> web.Response:
+    return answer(await request.app[CONTROL].ask(lambda world: _spelt_out(world.policy)))
+
+
+async def set_policy(request: web.Request, query: NoQuery) -> web.Response:
+    policy = convert(await request.app[BODIES].document(request), Policy)
+    command = SetPolicy(id=command_id(request), actor=request[ACTOR], policy=policy)
+
+    def view(world: World, receipt: Receipt) -> tuple[Receipt, dict[str, Any]]:
+        return receipt, _spelt_out(world.policy)
+
+    control = request.app[CONTROL]
+    receipt, found = await control.submit_then(command, view)
+    await check_key(request, control.log, command, receipt)
+    return answer(found)
+
+
+def _spelt_out(policy: Policy) -> dict[str, Any]:
+    """With what equals its default, which is left out when it is written to the log."""
+    preempt, start = policy.preempt, policy.start
+    return {
+        **asdict(policy),
+        "preempt": asdict(preempt),
+        "start": None if start is None else asdict(start),
+    }
+
+
 _QUEUE = "/v1/queues/{name}"
+_POLICY = "/v1/policy"
 
 ROUTES: tuple[Route, ...] = (
     route(
@@ -96,6 +151,22 @@ ROUTES: tuple[Route, ...] = (
         "PUT", _QUEUE, define_queue, "Define a queue, or change it",
         query=NoQuery, body=QueueSettings, answers={200: QueueView},
         problems=("invalid_queue", "invalid_body", "idempotency_key_reused", *BODY_PROBLEMS),
+        headers=(HEADER,),
+    ),
+    route(
+        "DELETE", _QUEUE, remove_queue, "Remove a queue that has no jobs and no queues below it",
+        query=NoQuery, answers={204: None},
+        problems=("no_such_queue", "queue_in_use", "invalid_queue", "idempotency_key_reused"),
+        headers=(HEADER,),
+    ),
+    route(
+        "GET", _POLICY, get_policy, "How the cluster is scheduled",
+        query=NoQuery, answers={200: Policy}, problems=(),
+    ),
+    route(
+        "PUT", _POLICY, set_policy, "Schedule the cluster in another way from here on",
+        query=NoQuery, body=Policy, answers={200: Policy},
+        problems=("invalid_policy", "invalid_body", "idempotency_key_reused", *BODY_PROBLEMS),
         headers=(HEADER,),
     ),
 )  # fmt: skip

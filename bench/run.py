@@ -24,6 +24,7 @@ from bench import (
     virtual,
     watchers,
 )
+from bench.scheduling import suites
 
 SUITES = {
     "physics": physics.run,
@@ -36,6 +37,7 @@ SUITES = {
     "watchers": watchers.run,
     "rendering": rendering.run,
     "manifests": manifests.run,
+    "scheduling": suites.run,
 }
 RESULTS = Path(__file__).parent / "results.json"
 

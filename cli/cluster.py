@@ -1,16 +1,21 @@
 """`muster node` and `muster queue`: the cluster and who waits for it."""
 
 from collections.abc import Sequence
+from typing import Any
 from urllib.parse import quote
 
 import click
+from msgspec import to_builtins
 from rich.text import Text
 
 from cli.client import connect, run
 from cli.cluster_tables import nodes_table, queues_table, status
+from cli.key_values import merged, read_settings
 from cli.options import output_option, url_option
+from cli.policy import POLICY
 from cli.tables import Column, Table, write, write_json, write_yaml
 from cli.times import span
+from controlplane.model import Policy
 from controlplane.queries import JobView, NodeView, QueueView
 
 NODES = "/v1/nodes"
@@ -102,6 +107,14 @@ def cordon(names: tuple[str, ...], url: str | None) -> None:
 @node.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @url_option
+def drain(names: tuple[str, ...], url: str | None) -> None:
+    """Let nothing new start on nodes, and start again elsewhere what runs there."""
+    run(_mark(names, "drain", url))
+
+
+@node.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@url_option
 def uncordon(names: tuple[str, ...], url: str | None) -> None:
     """Let nodes take work again."""
     run(_mark(names, "uncordon", url))
@@ -119,12 +132,13 @@ async def _mark(names: tuple[str, ...], verb: str, url: str | None) -> None:
 
 @click.group()
 def queue() -> None:
-    """List queues, and set how many GPUs the jobs of one may hold together.
+    """List queues, and set what they own, borrow and lend, and how their lines move.
 
     \b
     Examples:
       muster queue list
       muster queue set research --gpus-max 32
+      muster queue set research nominal=24 parent=lab discipline=easy_backfill
       muster queue set research --no-ceiling
     """
 
@@ -185,19 +199,73 @@ async def _queue(name: str, url: str | None) -> tuple[QueueView, list[JobView], 
 
 @queue.command("set")
 @click.argument("name")
+@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--gpus-max", type=click.IntRange(0), help="The most GPUs its jobs may hold.")
 @click.option("--no-ceiling", is_flag=True, help="As many as there are.")
 @url_option
-def queue_set(name: str, gpus_max: int | None, no_ceiling: bool, url: str | None) -> None:
-    """Make a queue, or change its ceiling."""
-    if (gpus_max is None) != no_ceiling:
+def queue_set(
+    name: str, settings: tuple[str, ...], gpus_max: int | None, no_ceiling: bool, url: str | None
+) -> None:
+    """Make a queue, or change some of what it is told to be; the rest stays as it is.
+
+    KEY is parent, nominal, borrow_max, lend_max, gpus_max, weight, rank, discipline,
+    preempt.within_queue, preempt.reclaim or preempt.borrow_below. An empty VALUE takes a
+    setting back.
+
+    \b
+    Examples:
+      muster queue set research nominal=32 parent=lab borrow_max=16
+      muster queue set research discipline=easy_backfill preempt.within_queue=lower
+    """
+    if gpus_max is not None and no_ceiling:
         raise click.UsageError("give either --gpus-max N or --no-ceiling.")
-    run(_define(name, gpus_max, url))
+    changes = read_settings(settings)
+    if gpus_max is not None or no_ceiling:
+        changes["gpus_max"] = gpus_max
+    if not changes:
+        raise click.UsageError("say what to set: KEY=VALUE, --gpus-max N or --no-ceiling.")
+    run(_define(name, changes, url))
 
 
-async def _define(name: str, gpus_max: int | None, url: str | None) -> None:
+async def _define(name: str, changes: dict[str, Any], url: str | None) -> None:
     async with connect(url) as server:
-        body = {"gpus_max": gpus_max}
+        known = await server.all_pages(QUEUES, QueueView)
+        view = next((queue for queue in known if queue.name == name), None)
+        body = merged(
+            {} if view is None else _told(view, await server.get(POLICY, Policy)), changes
+        )
         found = await server.change("PUT", _path(QUEUES, name), QueueView, body)
         ceiling = "no ceiling" if found.gpus_max is None else f"at most {found.gpus_max} GPUs"
-        click.echo(f"{found.name} set: {ceiling}")
+        quota = "" if found.nominal is None else f", {found.nominal} GPUs of its own"
+        click.echo(f"{found.name} set: {ceiling}{quota}")
+
+
+def _told(view: QueueView, policy: Policy) -> dict[str, Any]:
+    """What the queue was told to be; what it has from the policy is left to the policy."""
+    said = {name: getattr(view, name) for name in _SETTINGS}
+    if said["discipline"] == policy.discipline:
+        del said["discipline"]
+    if said["preempt"] == policy.preempt:
+        del said["preempt"]
+    built: dict[str, Any] = to_builtins(said)
+    return built
+
+
+_SETTINGS = (
+    "gpus_max", "parent", "nominal", "borrow_max", "lend_max", "weight", "rank", "flavors",
+    "discipline", "preempt",
+)  # fmt: skip
+
+
+@queue.command("delete")
+@click.argument("name")
+@url_option
+def queue_delete(name: str, url: str | None) -> None:
+    """Remove a queue that has no jobs and no queues below it."""
+    run(_remove(name, url))
+
+
+async def _remove(name: str, url: str | None) -> None:
+    async with connect(url) as server:
+        await server.delete(_path(QUEUES, name))
+        click.echo(f"{name} deleted")

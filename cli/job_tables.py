@@ -266,7 +266,15 @@ def why_text(why: Why) -> RenderableType:
     head = Text.assemble(f"{why.namespace}/{why.name} is ", phase(why.phase), f": {why.summary}")
     lines: list[RenderableType] = [head]
     # The summary of a queued job already tells the first reason.
-    lines += [Text(f"  - {r.message}") for r in why.reasons if r.message not in why.summary]
+    for r in why.reasons:
+        tier = f"[{r.tier}] " if r.tier else ""
+        if r.message not in why.summary:
+            lines.append(Text(f"  - {tier}{r.message}"))
+        lines += [Text(f"      {name}: {room}") for name, room in list(r.by_domain.items())[:20]]
+        if r.helps:
+            lines.append(Text(f"    what would help: {r.helps}"))
+    if why.planned_at is not None:
+        lines.append(Text(f"  planned to start at {stamp(why.planned_at)}"))
     if why.ahead:
         lines.append(Text(f"  ahead of it: {', '.join(why.ahead)}"))
     return Group(*lines)

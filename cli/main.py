@@ -47,7 +47,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "Cluster": {
         "top": Entry("cli.top", "top", "Show who uses the GPUs, by node or by job."),
         "node": Entry("cli.cluster", "node", "List nodes, and take them out of use."),
-        "queue": Entry("cli.cluster", "queue", "List queues and set their ceilings."),
+        "queue": Entry("cli.cluster", "queue", "List queues and set their quotas."),
+        "policy": Entry("cli.policy", "policy", "Show and change how the cluster is scheduled."),
     },
     "Control plane and log": {
         "up": Entry("cli.serve", "up", "Start the control plane with everything embedded."),

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from controlplane import events as e
-from controlplane.model import Exit, Restart, Slot
+from controlplane.model import Exit, Queue, Restart, Slot
 
 NAMES_MAX = 4
 
@@ -26,7 +26,11 @@ def tell(event: e.Event) -> str:
             return f"node {node} takes work again"
         case e.QueueDefined(queue=queue):
             most = "no ceiling" if queue.gpus_max is None else f"at most {gpus(queue.gpus_max)}"
-            return f"queue {queue.name} has {most}"
+            return f"queue {queue.name} has {most}{_quota(queue)}"
+        case e.QueueRemoved(name=name):
+            return f"queue {name} was removed"
+        case e.PolicySet(policy=policy):
+            return f"the cluster is scheduled by {policy.discipline.value}, {policy.model.value}"
         case e.ClusterSurveyed():
             return "every node of the cluster has been reported"
         case e.EngineStarted(epoch=epoch, release=release):
@@ -35,12 +39,22 @@ def tell(event: e.Event) -> str:
             return words(type(event).__name__)
 
 
+def _quota(queue: Queue) -> str:
+    own = "" if queue.nominal is None else f", {gpus(queue.nominal)} of its own"
+    return f"{own}, below {queue.parent}" if queue.parent else own
+
+
 def _tell_of_job(event: e.JobEvent) -> str:
     match event:
         case e.JobSubmitted(spec=spec):
             return f"submitted to queue {spec.queue}: {_ranks(spec.size)}, {gpus(spec.gpus)}"
         case e.GangPlaced(attempt=attempt, placement=placement):
             return f"attempt {attempt} placed on {_nodes(placement)}"
+        case e.GangHeld(message=message):
+            return f"waits: {message}"
+        case e.RanksReplaced(ranks=ranks, slots=slots):
+            nodes = ", ".join(sorted({slot.node for slot in slots}))
+            return f"{_ranks(len(ranks))} that were lost go to {nodes}"
         case e.RanksStarted(ranks=ranks):
             return f"{_which(ranks)} started"
         case e.GangStarted(attempt=attempt):

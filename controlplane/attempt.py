@@ -34,6 +34,9 @@ LIVE = (AttemptState.STARTING, AttemptState.RUNNING)
 # In these states a rank's devices are nobody else's.
 HOLDING = frozenset({RankState.PENDING, RankState.RUNNING, RankState.BACKOFF, RankState.LOST})
 
+# Of these nothing is left, or nothing can be seen.
+MISSING = (RankState.LOST, RankState.GONE)
+
 # A verdict, a restart or a suspension of the job tells a live attempt to stop.
 STOPPERS: tuple[type[e.JobEvent], ...] = (
     e.JobRestarting,
@@ -99,6 +102,23 @@ class Attempt(Value, frozen=True, kw_only=True):
     holding: int
     running_at: float | None = None
     ended_at: float | None = None
+    # As in GangPlaced.
+    shares: tuple[int, ...] = ()
+    flavor: str = ""
+    # How often ranks that were lost got other devices.
+    mended: int = 0
+
+    def share(self, rank: int) -> int:
+        """The thousandths of its device that a rank has, or 0 for whole devices."""
+        return self.shares[rank] if rank < len(self.shares) else 0
+
+    @property
+    def gpus(self) -> float:
+        """How many GPUs the whole attempt was given."""
+        if not self.shares:
+            return sum([len(slot.devices) for slot in self.placement])
+        parts = [(self.share(i), len(slot.devices)) for i, slot in enumerate(self.placement)]
+        return sum([share / 1_000 if share else devices for share, devices in parts])
 
 
 RankChanges = list[tuple[int, Rank]]
@@ -123,6 +143,8 @@ def placed(event: e.GangPlaced, at: float) -> Attempt:
         placed_at=at,
         up=0,
         holding=size,
+        shares=event.shares,
+        flavor=event.flavor,
     )
 
 
@@ -193,6 +215,18 @@ def staying(attempt: Attempt, size: int) -> int:
     """How many of the first `size` ranks are there to stay: all before one that was let go."""
     ranks = attempt.ranks[:size]
     return next((i for i, rank in enumerate(ranks) if rank.let_go), len(ranks))
+
+
+def replaced(attempt: Attempt, event: e.RanksReplaced, at: float) -> Attempt:
+    """Ranks of which nothing was left get other slots, and are to be launched there."""
+    placement = list(attempt.placement)
+    changes: RankChanges = []
+    for index, slot in zip(event.ranks, event.slots, strict=True):
+        placement[index] = slot
+        run = attempt.ranks[index].incarnation + 1
+        changes.append((index, Rank(incarnation=run, relaunched_at=at)))
+    mended = replace(attempt, placement=tuple(placement), mended=attempt.mended + 1)
+    return _changed(mended, changes)
 
 
 def with_ranks(attempt: Attempt, event: e.JobEvent, at: float) -> Attempt:
@@ -281,6 +315,11 @@ def _changed(attempt: Attempt, changes: RankChanges) -> Attempt:
         holding += held_after - held_before
         ranks[index] = rank
     return replace(attempt, ranks=tuple(ranks), up=up, holding=holding)
+
+
+def missing(attempt: Attempt) -> list[int]:
+    """The ranks of which nothing is left though they should run."""
+    return [i for i, rank in enumerate(attempt.ranks) if rank.state in MISSING]
 
 
 def count_up(attempt: Attempt) -> int:

@@ -22,6 +22,8 @@ EVENT_TYPES: dict[str, type[e.Event]] = {
     for kind in (
         e.JobSubmitted,
         e.GangPlaced,
+        e.GangHeld,
+        e.RanksReplaced,
         e.RanksStarted,
         e.GangStarted,
         e.RanksExited,
@@ -48,6 +50,8 @@ EVENT_TYPES: dict[str, type[e.Event]] = {
         e.NodeCordoned,
         e.NodeUncordoned,
         e.QueueDefined,
+        e.QueueRemoved,
+        e.PolicySet,
         e.ClusterSurveyed,
         e.EngineStarted,
     )

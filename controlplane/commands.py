@@ -6,7 +6,7 @@ report carries none, because a report that brings nothing new decides nothing.
 
 import msgspec
 
-from controlplane.model import Exit, JobSpec, NodeInfo, Queue
+from controlplane.model import Exit, JobSpec, NodeInfo, Policy, Queue
 
 
 class Command(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -48,6 +48,24 @@ class ScaleJob(JobRequest, frozen=True):
 
 class DefineQueue(Command, frozen=True):
     queue: Queue
+
+
+class RemoveQueue(Command, frozen=True):
+    """Nothing may be left in it: no job, and no queue below it."""
+
+    name: str
+
+
+class SetPolicy(Command, frozen=True):
+    """How the whole cluster is scheduled from here on."""
+
+    policy: Policy
+
+
+class DrainNode(Command, frozen=True):
+    """The node takes no more work, and the gangs that have ranks there start again elsewhere."""
+
+    node: str
 
 
 class CordonNode(Command, frozen=True):
@@ -119,6 +137,9 @@ Request = (
     | DeleteJob
     | ScaleJob
     | DefineQueue
+    | RemoveQueue
+    | SetPolicy
+    | DrainNode
     | CordonNode
     | UncordonNode
 )

@@ -11,17 +11,17 @@ from controlplane import commands as c
 from controlplane import events as e
 from controlplane import restart
 from controlplane.admission import admit, require_fit
-from controlplane.attempt import HOLDING
+from controlplane.attempt import HOLDING, LIVE
 from controlplane.errors import Rejected
 from controlplane.job import ACTIVE, Job, Phase, scaled, scales_in_place
 from controlplane.kinds.checking import problems
-from controlplane.model import Cause, Restart, is_label
+from controlplane.model import Cause, Restart, Role
+from controlplane.queueing import configured
 from controlplane.reports import node_lost, node_removed, node_reported, parts_of, ranks_reported
 from controlplane.settling import Draft, settle, stop_attempt
 from controlplane.state import Node
 from controlplane.world import World
 
-QUEUE_GPUS_MAX = 1_000_000_000
 JobRequest = c.CancelJob | c.SuspendJob | c.ResumeJob | c.DeleteJob | c.ScaleJob
 
 
@@ -49,14 +49,10 @@ def decide(world: World, command: c.AnyCommand, now: float) -> list[e.Event]:
             return [] if world.surveyed else [e.ClusterSurveyed()]
         case c.ReportCluster():
             raise AssertionError("a survey is unfolded before it is decided")
-        case c.DefineQueue():
-            return _define_queue(world, command)
-        case c.CordonNode():
-            node = find_node(world, command.node)
-            return [] if node.cordoned else [e.NodeCordoned(node.name)]
-        case c.UncordonNode():
-            node = find_node(world, command.node)
-            return [e.NodeUncordoned(node.name)] if node.cordoned else []
+        case c.DefineQueue() | c.RemoveQueue() | c.SetPolicy():
+            return configured(world, command)
+        case c.CordonNode() | c.UncordonNode() | c.DrainNode():
+            return _mark(world, command, now)
         case _:
             assert_never(command)
 
@@ -81,14 +77,33 @@ def _submit(world: World, command: c.SubmitJob) -> list[e.Event]:
     return [submitted, e.JobSuspended(command.job)] if command.suspended else [submitted]
 
 
-def _define_queue(world: World, command: c.DefineQueue) -> list[e.Event]:
-    queue = command.queue
-    if not is_label(queue.name):
-        raise Rejected("invalid_queue", f"{queue.name!r} is not a name a queue may have")
-    if queue.gpus_max is not None and not 0 <= queue.gpus_max <= QUEUE_GPUS_MAX:
-        allowed = f"between 0 and {QUEUE_GPUS_MAX}"
-        raise Rejected("invalid_queue", f"gpus_max: {queue.gpus_max} is not {allowed}")
-    return [] if world.queues.get(queue.name) == queue else [e.QueueDefined(queue)]
+def _mark(
+    world: World, command: c.CordonNode | c.UncordonNode | c.DrainNode, now: float
+) -> list[e.Event]:
+    node = find_node(world, command.node)
+    match command:
+        case c.CordonNode():
+            return [] if node.cordoned else [e.NodeCordoned(node.name)]
+        case c.UncordonNode():
+            return [e.NodeUncordoned(node.name)] if node.cordoned else []
+        case c.DrainNode():
+            return _drain(world, node, now)
+
+
+def _drain(world: World, node: Node, now: float) -> list[e.Event]:
+    """As a cordon, and what has ranks there gives way; each gang as a whole."""
+    decided: list[e.Event] = [] if node.cordoned else [e.NodeCordoned(node.name, "drained")]
+    for job, _ in world.ranks_on(node.name):
+        attempt = job.attempt
+        if attempt is None or attempt.state not in LIVE:
+            continue
+        draft = Draft(job, now)
+        spends = restart.spends_budget(job.spec.restart, Cause.PREEMPTION)
+        message = f"node {node.name} is being drained"
+        ledger = Restart(now, attempt.number, Cause.PREEMPTION, spends, message=message)
+        stop_attempt(draft, restart.again(job, ledger, now))
+        decided += settle(draft).events
+    return decided
 
 
 def _change(world: World, command: JobRequest, now: float) -> list[e.Event]:
@@ -145,7 +160,7 @@ def _let_go(draft: Draft) -> None:
 
 
 def _scale(world: World, draft: Draft, command: c.ScaleJob) -> None:
-    job, now = draft.job, draft.now
+    job = draft.job
     role = job.spec.role(command.role)
     if role is None:
         names = ", ".join(role.name for role in job.spec.roles)
@@ -161,10 +176,16 @@ def _scale(world: World, draft: Draft, command: c.ScaleJob) -> None:
     for field, problem in problems(job.namespace, job.name, spec):
         raise Rejected("invalid_job", f"{field}: {problem}", field=field)
     require_fit(world, spec)
-    draft.add(e.JobScaled(job.id, role.name, command.replicas))
+    resize(draft, role, command.replicas)
+
+
+def resize(draft: Draft, role: Role, replicas: int) -> None:
+    """The role gets more or fewer replicas: in place if the gang can do that, else with a restart."""
+    job, now = draft.job, draft.now
+    draft.add(e.JobScaled(job.id, role.name, replicas))
     if scales_in_place(job, role.name):
         _let_go(draft)
     elif job.phase in ACTIVE and job.attempt is not None:
-        message = f"{role.name} went from {role.replicas} to {command.replicas} replicas"
+        message = f"{role.name} went from {role.replicas} to {replicas} replicas"
         resized = Restart(now, job.attempt.number, Cause.SCALED, False, message=message)
         stop_attempt(draft, restart.again(job, resized, now))

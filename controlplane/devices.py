@@ -2,35 +2,69 @@
 
 Nodes are known by ordinal, the order in which they were first seen, so that a choice among equals
 depends on the state alone and not on the way that led to it. Free devices of a node are the bits
-of an integer.
+of an integer. A device that several ranks share is free to nobody as a whole; who asks for a part
+of a device finds how much of it is taken in `shared`.
 """
 
 from bisect import bisect_left, insort
+
+# A device in thousandths.
+WHOLE = 1_000
 
 
 class FreeDevices:
     """Free devices of every node, and the open nodes by how many they have free."""
 
-    __slots__ = ("by_count", "masks", "open")
+    __slots__ = ("by_count", "counts", "leaf_of", "leaves", "masks", "open", "shared")
 
     def __init__(self) -> None:
         self.masks: list[int] = []
+        # Ordinal -> device -> thousandths of it that are taken.
+        self.shared: dict[int, dict[int, int]] = {}
+        # For each leaf of the topology, how many open nodes have so many devices free. Kept only
+        # once somebody has asked for it (`watch`).
+        self.leaf_of: list[int] | None = None
+        self.leaves: list[list[int]] = []
         # Whether work may be placed there: ready and not cordoned.
         self.open: list[bool] = []
-        self.by_count: list[list[int]] = [[]]
+        # How many devices are free -> the open nodes that have so many; and those numbers in order.
+        self.by_count: dict[int, list[int]] = {}
+        self.counts: list[int] = []
 
     def copy(self) -> "FreeDevices":
         """A copy that may be scribbled on."""
         twin = FreeDevices.__new__(FreeDevices)
         twin.masks = self.masks.copy()
         twin.open = self.open.copy()
-        twin.by_count = [ordinals.copy() for ordinals in self.by_count]
+        twin.by_count = {count: ordinals.copy() for count, ordinals in self.by_count.items()}
+        twin.counts = self.counts.copy()
+        twin.shared = {o: taken.copy() for o, taken in self.shared.items()} if self.shared else {}
+        twin.leaf_of = self.leaf_of
+        twin.leaves = [counts.copy() for counts in self.leaves]
         return twin
+
+    def watch(self, leaf_of: list[int] | None, leaves: int = 0) -> None:
+        """From here on, `leaves` is kept; `leaf_of` has a leaf for each ordinal, or -1."""
+        self.leaf_of = leaf_of
+        self.leaves = [[] for _ in range(leaves)]
+        if leaf_of is not None:
+            for ordinal, is_open in enumerate(self.open):
+                if is_open:
+                    self._count(ordinal, self.masks[ordinal].bit_count(), 1)
+
+    def _count(self, ordinal: int, free: int, change: int) -> None:
+        assert self.leaf_of is not None
+        leaf = self.leaf_of[ordinal]
+        if leaf >= 0:
+            counts = self.leaves[leaf]
+            while free >= len(counts):
+                counts.append(0)
+            counts[free] += change
 
     @property
     def total(self) -> int:
         """How many devices are free on nodes that take work."""
-        return sum(count * len(ordinals) for count, ordinals in enumerate(self.by_count))
+        return sum([count * len(ordinals) for count, ordinals in self.by_count.items()])
 
     def set_node(self, ordinal: int, mask: int, *, is_open: bool) -> None:
         """States anew what a node has free and whether it takes work."""
@@ -38,6 +72,8 @@ class FreeDevices:
             self.masks.append(0)
             self.open.append(False)
         self._unlist(ordinal)
+        for device in self.shared.get(ordinal, ()):
+            mask &= ~(1 << device)
         self.masks[ordinal] = mask
         self.open[ordinal] = is_open
         self._list(ordinal)
@@ -58,17 +94,54 @@ class FreeDevices:
         self.masks[ordinal] = mask | devices
         self._list(ordinal)
 
+    def close(self, ordinal: int) -> None:
+        """Nothing more is placed there."""
+        self._unlist(ordinal)
+        self.open[ordinal] = False
+
+    def hold_share(self, ordinal: int, device: int, share: int) -> None:
+        """Takes a part of a device, in thousandths; there must be as much left of it."""
+        taken = self.shared.setdefault(ordinal, {})
+        if device not in taken:
+            # A device that vanished under its ranks is not there to be taken.
+            self.hold(ordinal, (1 << device) & self.masks[ordinal])
+        taken[device] = taken.get(device, 0) + share
+        assert taken[device] <= WHOLE, f"device {device} of node {ordinal} is given away twice"
+
+    def release_share(self, ordinal: int, device: int, share: int, *, whole: int) -> None:
+        """Gives a part back; a device of which nothing is taken is whole again, if it is in `whole`."""
+        taken = self.shared[ordinal]
+        taken[device] -= share
+        assert taken[device] >= 0, f"device {device} of node {ordinal} was given back twice"
+        if not taken[device]:
+            del taken[device]
+            if not taken:
+                del self.shared[ordinal]
+            self.release(ordinal, (1 << device) & whole)
+
     def _list(self, ordinal: int) -> None:
         if self.open[ordinal]:
             count = self.masks[ordinal].bit_count()
-            while count >= len(self.by_count):
-                self.by_count.append([])
-            insort(self.by_count[count], ordinal)
+            listed = self.by_count.get(count)
+            if listed is None:
+                self.by_count[count] = [ordinal]
+                insort(self.counts, count)
+            else:
+                insort(listed, ordinal)
+            if self.leaf_of is not None:
+                self._count(ordinal, count, 1)
 
     def _unlist(self, ordinal: int) -> None:
         if self.open[ordinal]:
-            listed = self.by_count[self.masks[ordinal].bit_count()]
-            del listed[bisect_left(listed, ordinal)]
+            count = self.masks[ordinal].bit_count()
+            listed = self.by_count[count]
+            if len(listed) == 1:
+                del self.by_count[count]
+                del self.counts[bisect_left(self.counts, count)]
+            else:
+                del listed[bisect_left(listed, ordinal)]
+            if self.leaf_of is not None:
+                self._count(ordinal, count, -1)
 
 
 def mask_of(devices: tuple[int, ...]) -> int:

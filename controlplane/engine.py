@@ -22,11 +22,12 @@ from controlplane.codec import EVENT_TYPES
 from controlplane.commands import AnyCommand
 from controlplane.decider import decide, unfold
 from controlplane.effects import Effect, Survey, newly_wanted, wanted
+from controlplane.enactment import enact
 from controlplane.errors import Rejected
 from controlplane.job import Job
 from controlplane.ports import Clock, Cluster, EventLog
 from controlplane.replay import SnapshotInSlices, rebuild
-from controlplane.scheduling.cycle import schedule
+from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.growth import grow
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.settling import due
@@ -56,6 +57,9 @@ _MAKES_ROOM = frozenset(
         e.NodeReported,
         e.NodeUncordoned,
         e.QueueDefined,
+        e.QueueRemoved,
+        e.PolicySet,
+        e.JobRestarting,
         e.EngineStarted,
     }
 )
@@ -204,11 +208,19 @@ class Engine:
                 step.record(event)
 
     def _place_gangs(self, step: "_Step") -> None:
-        snapshot = Snapshot(self.world)
-        placed = schedule(snapshot)
-        added = grow(snapshot, placed) if self.world.growing else []
-        for decided in (*placed, *added):
-            step.record(decided)
+        snapshot = Snapshot(self.world, step.now)
+        records = self.world.policy.records_reasons
+        decisions = Pass(snapshot, self._explains if records else None).run()
+        for decision in decisions:
+            for event in enact(self.world, decision, step.now):
+                step.record(event)
+        if self.world.growing:
+            for added in grow(snapshot, decisions):
+                step.record(added)
+
+    def _explains(self, job: Job, code: str) -> bool:
+        """Reasons are recorded when they change, and not that somebody else is ahead."""
+        return job.held != code and code != "blocked_by_head"
 
     async def _commit(self, step: "_Step") -> None:
         if step.batch:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import msgspec
 
-from controlplane.model import Cause, Exit, JobSpec, NodeInfo, Placement, Queue, Restart
+from controlplane.model import Cause, Exit, JobSpec, NodeInfo, Placement, Policy, Queue, Restart
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
@@ -39,6 +39,30 @@ class GangPlaced(JobEvent, frozen=True):
 
     attempt: int
     placement: Placement
+    # For each rank the thousandths of its device that it has, or 0 for whole devices; empty if
+    # nothing is shared.
+    shares: tuple[int, ...] = ()
+    # The flavour of GPUs whose quota it uses, where its queue tells flavours apart.
+    flavor: str = ""
+    # GPUs times seconds that the attempts before had, where the policy asks to know.
+    gpu_s: float = 0.0
+
+
+class GangHeld(JobEvent, frozen=True):
+    """The reason changed for which a queued job does not start."""
+
+    code: str
+    message: str
+    needed: int | None = None
+    available: int | None = None
+
+
+class RanksReplaced(JobEvent, frozen=True):
+    """Ranks that were lost with their nodes get other devices; the rest of the gang runs on."""
+
+    attempt: int
+    ranks: tuple[int, ...]
+    slots: Placement
 
 
 class RanksStarted(JobEvent, frozen=True):
@@ -114,7 +138,12 @@ class JobRestarting(JobEvent, frozen=True):
 
 
 class JobRequeued(JobEvent, frozen=True):
-    """Back-off is over and nothing is left of the last attempt."""
+    """Back-off is over and nothing is left of the last attempt.
+
+    Whoever was stopped for no fault of its own keeps its place in the line.
+    """
+
+    keeps_place: bool = False
 
 
 class AttemptEnded(JobEvent, frozen=True):
@@ -136,7 +165,11 @@ class JobFailed(JobEvent, frozen=True):
 class JobCancelled(JobEvent, frozen=True): ...
 
 
-class JobSuspended(JobEvent, frozen=True): ...
+class JobSuspended(JobEvent, frozen=True):
+    """Nothing of it runs until somebody resumes it; the reason is empty if a person asked for it."""
+
+    reason: str = ""
+    message: str = ""
 
 
 class JobResumed(JobEvent, frozen=True): ...
@@ -169,12 +202,15 @@ class NodeReported(NodeEvent, frozen=True):
 
 class NodeLost(NodeEvent, frozen=True):
     message: str = ""
+    # When it was lost before and now, where the policy asks to know.
+    losses: tuple[float, ...] = ()
 
 
 class NodeRemoved(NodeEvent, frozen=True): ...
 
 
-class NodeCordoned(NodeEvent, frozen=True): ...
+class NodeCordoned(NodeEvent, frozen=True):
+    reason: str = ""
 
 
 class NodeUncordoned(NodeEvent, frozen=True): ...
@@ -186,6 +222,24 @@ class QueueDefined(Event, frozen=True):
     @property
     def stream(self) -> str:
         return f"queue/{self.queue.name}"
+
+
+class QueueRemoved(Event, frozen=True):
+    name: str
+
+    @property
+    def stream(self) -> str:
+        return f"queue/{self.name}"
+
+
+class PolicySet(Event, frozen=True):
+    """How the cluster is scheduled from here on."""
+
+    policy: Policy
+
+    @property
+    def stream(self) -> str:
+        return "policy"
 
 
 class ClusterSurveyed(Event, frozen=True):

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from controlplane import attempt as a
 from controlplane import events as e
 from controlplane.attempt import Attempt, AttemptState, RankState, launched_at
-from controlplane.model import JobSpec, Restart, RestartScope, Value
+from controlplane.model import JobSpec, Repair, Restart, RestartScope, Value
 
 
 class Phase(StrEnum):
@@ -34,6 +34,8 @@ class Phase(StrEnum):
     CANCELLED = "Cancelled"
 
 
+# What holds a job for which others are giving way.
+CLAIMED = "waiting_for_victims"
 ACTIVE = (Phase.STARTING, Phase.RUNNING)
 AWAKE = (Phase.QUEUED, *ACTIVE, Phase.RESTARTING)
 UNFINISHED = (*AWAKE, Phase.SUSPENDED)
@@ -64,6 +66,8 @@ PHASE_KEEPERS: frozenset[type[e.Event]] = frozenset(
         e.RankRelaunched,
         e.RanksRestartedInPlace,
         e.RanksAdded,
+        e.RanksReplaced,
+        e.GangHeld,
         e.AttemptEnded,
         e.JobScaled,
         e.JobDeleteRequested,
@@ -101,6 +105,12 @@ class Job(Value, frozen=True, kw_only=True):
     # The rank whose end ended the job.
     failed_rank: int | None = None
     deleting: bool = False
+    # Since when ranks are missing that are to be replaced.
+    crippled_at: float | None = None
+    # Why it waits, as it was last recorded; empty once it is placed.
+    held: str = ""
+    # GPUs times seconds of the attempts before the last one, where the policy asked for it.
+    gpu_s: float = 0.0
 
     @property
     def finished(self) -> bool:
@@ -144,7 +154,17 @@ def _to(job: Job, kind: type[e.JobEvent]) -> Phase:
 def _placed(job: Job, event: e.GangPlaced, at: float, position: int) -> Job:
     active_at = at if job.active_at is None else job.active_at
     attempt = a.placed(event, at)
-    return replace(job, phase=_to(job, e.GangPlaced), attempt=attempt, active_at=active_at)
+    phase = _to(job, e.GangPlaced)
+    gpu_s = event.gpu_s
+    return replace(job, phase=phase, attempt=attempt, active_at=active_at, held="", gpu_s=gpu_s)
+
+
+def _held(job: Job, event: e.GangHeld, at: float, position: int) -> Job:
+    return replace(job, held=event.code)
+
+
+def _ranks_replaced(job: Job, event: e.RanksReplaced, at: float, position: int) -> Job:
+    return replace(job, attempt=a.replaced(_attempt(job), event, at))
 
 
 def _gang_started(job: Job, event: e.GangStarted, at: float, position: int) -> Job:
@@ -154,7 +174,10 @@ def _gang_started(job: Job, event: e.GangStarted, at: float, position: int) -> J
 
 
 def _ranks_started(job: Job, event: e.RanksStarted, at: float, position: int) -> Job:
-    return replace(job, attempt=a.started(_attempt(job), event, at))
+    attempt = a.started(_attempt(job), event, at)
+    if job.crippled_at is not None and attempt.up == len(attempt.ranks):
+        return replace(job, attempt=attempt, crippled_at=None)
+    return replace(job, attempt=attempt)
 
 
 def _ranks_exited(job: Job, event: e.RanksExited, at: float, position: int) -> Job:
@@ -162,7 +185,11 @@ def _ranks_exited(job: Job, event: e.RanksExited, at: float, position: int) -> J
 
 
 def _ranks_changed(job: Job, event: e.JobEvent, at: float, position: int) -> Job:
-    return replace(job, attempt=a.with_ranks(_attempt(job), event, at))
+    attempt = a.with_ranks(_attempt(job), event, at)
+    if job.spec.scheduling.repair is Repair.REPLACE and job.crippled_at is None:
+        crippled_at = at if attempt.state in a.LIVE and a.missing(attempt) else None
+        return replace(job, attempt=attempt, crippled_at=crippled_at)
+    return replace(job, attempt=attempt)
 
 
 def _ranks_added(job: Job, event: e.RanksAdded, at: float, position: int) -> Job:
@@ -198,6 +225,7 @@ def _finished(job: Job, event: e.JobEvent, at: float, *, reason: str, message: s
         attempt=a.moved(job.attempt, event, at),
         finished_at=at,
         retry_at=None,
+        crippled_at=None,
         reason=reason,
         message=message,
     )
@@ -209,6 +237,7 @@ def _gang_restarting(job: Job, event: e.JobRestarting, at: float, position: int)
         phase=_to(job, e.JobRestarting),
         attempt=a.moved(job.attempt, event, at),
         retry_at=event.retry_at,
+        crippled_at=None,
     )
 
 
@@ -237,15 +266,21 @@ def _one_more_restart(job: Job, restart: Restart, streak: int) -> Job:
 
 def _requeued(job: Job, event: e.JobRequeued, at: float, position: int) -> Job:
     phase = _to(job, e.JobRequeued)
-    return replace(job, phase=phase, queued_as=position, queued_at=at, retry_at=None)
+    place = job.queued_as if event.keeps_place else position
+    return replace(job, phase=phase, queued_as=place, queued_at=at, retry_at=None)
 
 
 def _suspended(job: Job, event: e.JobSuspended, at: float, position: int) -> Job:
     attempt = a.moved(job.attempt, event, at)
     phase = _to(job, e.JobSuspended)
-    return replace(
-        job, phase=phase, attempt=attempt, retry_at=None, active_at=None, suspended_at=at
+    asleep = replace(
+        job, phase=phase, attempt=attempt, retry_at=None, active_at=None, suspended_at=at, held=""
     )
+    if job.crippled_at is not None:
+        asleep = replace(asleep, crippled_at=None)
+    if event.reason:
+        return replace(asleep, reason=event.reason, message=event.message)
+    return asleep
 
 
 def _resumed(job: Job, event: e.JobResumed, at: float, position: int) -> Job:
@@ -272,6 +307,8 @@ EVOLVE: dict[type[e.Event], Callable[[Job, Any, float, int], Job]] = {
     e.RankRestarting: _rank_restarting,
     e.RanksRestartedInPlace: _restarted_in_place,
     e.RanksAdded: _ranks_added,
+    e.RanksReplaced: _ranks_replaced,
+    e.GangHeld: _held,
     e.AttemptEnded: _attempt_ended,
     e.JobRestarting: _gang_restarting,
     e.JobRequeued: _requeued,
@@ -326,6 +363,8 @@ def deadline(job: Job) -> float | None:
         if job.retry_at is not None and job.live_attempt is None:
             due_at = _earlier(due_at, job.retry_at)
     elif attempt is not None and phase in ACTIVE:
+        if job.crippled_at is not None:
+            due_at = _earlier(due_at, job.crippled_at + spec.scheduling.recovery_timeout_s)
         if spec.restart.scope is RestartScope.RANK:
             for at in _rank_deadlines(attempt, spec.start_timeout_s):
                 due_at = _earlier(due_at, at)

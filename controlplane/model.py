@@ -142,6 +142,12 @@ class Role(Value, frozen=True, kw_only=True):
     expendable: bool = False
     # Under the rule ExitCode: running out of memory is as permanent as an exit code of its own.
     oom_is_permanent: bool = False
+    # A part of one device for each rank: thousandths of it, or memory; whole devices are `gpus`.
+    gpu_share: int = 0
+    gpu_memory_mib: int = 0
+    # This role runs on this node, and on these devices of it; empty leaves it to the scheduler.
+    node: str = ""
+    devices: tuple[int, ...] = ()
 
     @property
     def is_elastic(self) -> bool:
@@ -158,6 +164,56 @@ class DoneWhen(Value, frozen=True):
     role: str
     first: bool = False
     any: bool = False
+
+
+class Repair(StrEnum):
+    """What becomes of a running gang that lost ranks with their nodes."""
+
+    RESTART = "restart"
+    REPLACE = "replace"
+
+
+class TopologyAsk(Value, frozen=True, kw_only=True):
+    """Which ranks must, or should, be near each other; levels are named by the policy, or `node`."""
+
+    required: str = ""
+    preferred: str = ""
+    # Nobody else may have anything in the domain of the required level.
+    exclusive: bool = False
+    # Ranks in groups of so many, each group within one domain of this level.
+    slice_level: str = ""
+    slice_size: int = 0
+
+
+class Scheduling(Value, frozen=True, kw_only=True):
+    """What a job asks of the scheduler beside its size."""
+
+    topology: TopologyAsk = TopologyAsk()
+    selector: dict[str, str] = {}
+    tolerates: tuple[str, ...] = ()
+    # Flavours of GPUs in the order of preference; empty leaves it to the queue.
+    flavors: tuple[str, ...] = ()
+    packing: str = ""
+    preemptible: bool = True
+    # The priority it has where it is a guest: on nodes with a taint that it does not tolerate.
+    away_priority: int | None = None
+    # Gangs of one group start together, once so many of them are there.
+    group: str = ""
+    group_size: int = 0
+    # How many of the gang's members have to be submitted from elsewhere before it may start.
+    members_missing: int = 0
+    estimate_s: float | None = None
+    checkpoint_every_s: float | None = None
+    repair: Repair = Repair.RESTART
+    recovery_timeout_s: float = 1_800.0
+
+
+class StartPolicy(Value, frozen=True, kw_only=True):
+    """What follows when a placed gang does not come up: a doubling wait, and in the end no more."""
+
+    backoff_s_first: float = 60.0
+    backoff_s_max: float = 3_600.0
+    limit: int | None = None
 
 
 class JobSpec(Value, frozen=True, kw_only=True):
@@ -183,6 +239,9 @@ class JobSpec(Value, frozen=True, kw_only=True):
     workload: Workload = Workload()
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
+    scheduling: Scheduling = Scheduling()
+    # None leaves a gang that does not come up to the restart policy.
+    start: StartPolicy | None = None
 
     @property
     def is_external(self) -> bool:
@@ -262,11 +321,113 @@ class Restart(Value, frozen=True):
     message: str = ""
 
 
+class Discipline(StrEnum):
+    """Who is next in a line, and what becomes of the others when the next one does not fit.
+
+    Strict lines wait behind a blocked head; a fit line lets whoever fits go past it; back-fill lets
+    past it whoever does not delay the planned start of the head (easy) or of anyone (conservative).
+    """
+
+    STRICT_FIFO = "strict_fifo"
+    FIFO_FIT = "best_effort"
+    STRICT_SHORTEST = "strict_shortest"
+    SHORTEST_FIT = "shortest_fit"
+    LEAST_ATTAINED_FIT = "least_attained_fit"
+    EASY_BACKFILL = "easy_backfill"
+    CONSERVATIVE_BACKFILL = "conservative_backfill"
+
+
+class QuotaModel(StrEnum):
+    """How queues share, and who may take from whom."""
+
+    CLASSIC = "quota_classic"
+    FAIR = "quota_fair"
+    DESERVED = "deserved_plus_weight"
+    PROGRESSIVE = "progressive_filling"
+    FAIR_PREEMPT = "fair_preempt"
+    HOME_AWAY = "home_away"
+
+
+class WithinQueue(StrEnum):
+    NEVER = "never"
+    LOWER = "lower"
+    LOWER_OR_NEWER_EQUAL = "lower_or_newer_equal"
+
+
+class Reclaim(StrEnum):
+    NEVER = "never"
+    LOWER = "lower"
+    ANY = "any"
+
+
+class Preempt(Value, frozen=True, kw_only=True):
+    """Whom a queue's waiting jobs may evict.
+
+    `borrow_below` lets them evict while the queue itself borrows, but only victims with at most
+    this priority; None forbids it.
+    """
+
+    within_queue: WithinQueue = WithinQueue.NEVER
+    reclaim: Reclaim = Reclaim.NEVER
+    borrow_below: int | None = None
+
+
+class FlavorQuota(Value, frozen=True):
+    name: str
+    nominal: int = 0
+    borrow_max: int | None = None
+    lend_max: int | None = None
+
+
 class Queue(Value, frozen=True):
-    """Where jobs wait, and the most GPUs that they may hold together."""
+    """Where jobs wait, and what they may hold together. All quotas count GPUs.
+
+    A queue with children is what others call a cohort or a department. Without `nominal` there is
+    no quota: the queue may use whatever is free, up to `gpus_max`.
+    """
 
     name: str
     gpus_max: int | None = None
+    parent: str = ""
+    nominal: int | None = None
+    borrow_max: int | None = None
+    lend_max: int | None = None
+    weight: float = 1.0
+    rank: int = 0
+    flavors: tuple[FlavorQuota, ...] = ()
+    # None means what the policy says.
+    discipline: Discipline | None = None
+    preempt: Preempt | None = None
+
+
+class Policy(Value, frozen=True, kw_only=True):
+    """How the whole cluster is scheduled; queues may say otherwise for themselves."""
+
+    discipline: Discipline = Discipline.STRICT_FIFO
+    model: QuotaModel = QuotaModel.CLASSIC
+    # The rules of `quota_fair`, tried in this order: final, initial.
+    strategies: tuple[str, ...] = ("final", "initial")
+    preempt: Preempt = Preempt()
+    # The names of the topology's levels, outermost first.
+    levels: tuple[str, ...] = ("rack",)
+    packing: str = "pack"
+    # May preemptible gangs be moved to make room for one that waits?
+    consolidate: bool = False
+    # So many points of priority for each hour that a job waits.
+    ageing_per_hour: float = 0.0
+    # Usage counts towards fair shares for a while after it has ended; None counts only what is.
+    usage_halflife_s: float | None = None
+    # Jobs without an estimate or a deadline are planned to run so long.
+    estimate_s_default: float = 86_400.0
+    # How many waiting jobs get a planned start with conservative back-fill.
+    planned_max: int = 100
+    # A gang is safe from preemption until it has run so long.
+    protected_s: float = 0.0
+    # A node that was lost so often within a day takes no more work until somebody uncordons it.
+    quarantine_after: int | None = None
+    start: StartPolicy | None = None
+    # Whether it is recorded when the reason changes for which a job waits.
+    records_reasons: bool = True
 
 
 class NodeInfo(Value, frozen=True):
@@ -278,6 +439,17 @@ class NodeInfo(Value, frozen=True):
     gpu_memory_mib: int = 0
     rack: str = ""
     labels: dict[str, str] = {}
+    # Its domains, outermost first; empty means that the rack is all there is to say.
+    path: tuple[str, ...] = ()
+    taints: tuple[str, ...] = ()
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        return self.path or ((self.rack,) if self.rack else ())
+
+    @property
+    def flavor(self) -> str:
+        return self.labels.get("flavor", self.gpu_type)
 
 
 # What Kubernetes takes as a DNS-1035 label; a job's name becomes part of pod and service names.

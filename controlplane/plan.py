@@ -1,6 +1,5 @@
 """What would become of a job, told by the scheduler itself on a world that does not change."""
 
-from bisect import insort
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +9,13 @@ from controlplane.admission import admit
 from controlplane.commands import SubmitJob
 from controlplane.events import JobSubmitted, Recorded
 from controlplane.job import Job, begin
+from controlplane.lines import SKIPS, Line
 from controlplane.model import JobSpec, Placement
-from controlplane.queries import AHEAD_MAX, Reason, full_name, reasons_to_wait
-from controlplane.scheduling.cycle import schedule
+from controlplane.queries import AHEAD_MAX, look_at, name_for
+from controlplane.scheduling.gangs import Gang
+from controlplane.scheduling.reasons import Reason
 from controlplane.scheduling.snapshot import Snapshot
-from controlplane.world import Waiting, World, place_in_line
+from controlplane.world import World
 
 
 class PlannedRank(Struct, frozen=True, kw_only=True):
@@ -54,18 +55,18 @@ def plan(world: World, command: SubmitJob) -> Plan:
     if command.suspended:
         return _told(job, "it would be suspended until somebody resumes it")
     snapshot = _OneMore(world, job)
-    for placed in schedule(snapshot):
-        if placed.job == job.id:
-            return _told(job, "it would start now", ranks=_ranks(job.spec, placed.placement))
-    line = [snapshot.job(job_id) for _, _, job_id in snapshot.line(job.spec.queue)]
+    outcome = look_at(snapshot, job)
+    if outcome.starts is not None:
+        return _told(job, "it would start now", ranks=_ranks(job.spec, outcome.starts.placement))
+    line = [snapshot.job(place[3]) for place in snapshot.line(job.spec.queue).order]
     place = line.index(job) + 1
-    reasons = reasons_to_wait(world, job, line[: place - 1])
+    first = outcome.reasons[0].message if outcome.reasons else outcome.summary
     return _told(
         job,
-        f"it would wait as number {place} in queue {job.spec.queue}: {reasons[0].message}",
-        reasons=reasons,
+        f"it would wait as number {place} in queue {job.spec.queue}: {first}",
+        reasons=outcome.reasons,
         place=place,
-        ahead=[full_name(other) for other in line[: min(place - 1, AHEAD_MAX)]],
+        ahead=[name_for(job, other) for other in line[: min(place - 1, AHEAD_MAX)]],
     )
 
 
@@ -75,14 +76,21 @@ class _OneMore(Snapshot):
     def __init__(self, world: World, job: Job) -> None:
         super().__init__(world)
         self._job = job
-        self._line = list(super().line(job.spec.queue))
-        insort(self._line, place_in_line(job))
+        self._gang = Gang(job)
+        known = super().line(job.spec.queue)
+        self._line = Line(by_shape=world.discipline(job.spec.queue) in SKIPS)
+        for place in known.order:
+            self._line.join(place, world.jobs[place[3]].spec)
+        self._line.join(world.place_in_line(job), job.spec)
 
-    def line(self, queue: str) -> Sequence[Waiting]:
+    def line(self, queue: str) -> Line:
         return self._line if queue == self._job.spec.queue else super().line(queue)
 
     def job(self, job_id: str) -> Job:
         return self._job if job_id == self._job.id else super().job(job_id)
+
+    def gang(self, job_id: str) -> Gang:
+        return self._gang if job_id == self._job.id else super().gang(job_id)
 
 
 def _ranks(spec: JobSpec, placement: Placement) -> list[PlannedRank]:

@@ -4,16 +4,22 @@ The views here are what the HTTP API returns, field by field: times are UTC seco
 does not apply is null.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from controlplane.attempt import Attempt, AttemptState, RankState
+from controlplane.devices import WHOLE
 from controlplane.job import Job, Phase
-from controlplane.model import JobSpec, Restart
-from controlplane.scheduling.placement import place
+from controlplane.model import Discipline, FlavorQuota, JobSpec, Preempt, Restart
+from controlplane.scheduling.cycle import Pass
+from controlplane.scheduling.decisions import Claim, Hold, Start
+from controlplane.scheduling.fitting import Fit
+from controlplane.scheduling.reasons import Reason, reason
+from controlplane.scheduling.snapshot import Snapshot
 from controlplane.state import Node
-from controlplane.world import World, place_in_line
+from controlplane.world import World
 
 AHEAD_MAX = 10
 
@@ -112,15 +118,18 @@ class QueueView(Struct, frozen=True, kw_only=True):
     gpus_max: int | None
     gpus_used: int
     jobs_waiting: int
-
-
-class Reason(Struct, frozen=True, kw_only=True):
-    """One reason why a job is not running, with the numbers behind it."""
-
-    code: str
-    message: str
-    needed: int | None = None
-    available: int | None = None
+    parent: str = ""
+    nominal: int | None = None
+    borrow_max: int | None = None
+    lend_max: int | None = None
+    weight: float = 1.0
+    rank: int = 0
+    flavors: tuple[FlavorQuota, ...] = ()
+    # How its line moves, and whom its jobs may evict: its own rules, or else the policy's.
+    discipline: Discipline = Discipline.STRICT_FIFO
+    preempt: Preempt = Preempt()
+    # What it uses beyond its own quota.
+    gpus_borrowed: float = 0.0
 
 
 class Why(Struct, frozen=True, kw_only=True):
@@ -133,6 +142,8 @@ class Why(Struct, frozen=True, kw_only=True):
     reasons: list[Reason]
     place_in_queue: int | None = None
     ahead: list[str] = []
+    # When it is planned to start, where its queue plans ahead.
+    planned_at: float | None = None
 
 
 def job_view(job: Job) -> JobView:
@@ -266,7 +277,25 @@ def queue_view(world: World, name: str) -> QueueView | None:
         gpus_max=queue.gpus_max,
         gpus_used=world.used.get(name, 0),
         jobs_waiting=len(world.waiting.get(name, ())),
+        parent=queue.parent,
+        nominal=queue.nominal,
+        borrow_max=queue.borrow_max,
+        lend_max=queue.lend_max,
+        weight=queue.weight,
+        rank=queue.rank,
+        flavors=queue.flavors,
+        discipline=world.discipline(name),
+        preempt=Snapshot(world).preempt(name),
+        gpus_borrowed=_borrowed(world, name),
     )
+
+
+def _borrowed(world: World, name: str) -> float:
+    snapshot = Snapshot(world)
+    if not snapshot.has_quotas:
+        return 0.0
+    branch = snapshot.tree().branches[name]
+    return 0.0 if branch.free_for_all else max(0, branch.used - branch.subtree) / WHOLE
 
 
 def why(world: World, job: Job) -> Why:
@@ -313,18 +342,19 @@ def _why_queued(world: World, job: Job) -> Why:
             namespace=job.namespace, name=job.name, phase=job.phase, summary=told, reasons=reasons
         )
     line = world.waiting[queue]
-    place = line.index(place_in_line(job)) + 1
-    ahead = [world.jobs[job_id] for _, _, job_id in line[: place - 1]]
-    reasons = reasons_to_wait(world, job, ahead)
-    first = reasons[0].message if reasons else "it can start at the next scheduling pass"
+    place = line.index(world.place_in_line(job)) + 1
+    ahead = [world.jobs[other[3]] for other in line[: place - 1]]
+    outcome = look_at(Snapshot(world), job)
+    first = outcome.reasons[0].message if outcome.reasons else outcome.summary
     return Why(
         namespace=job.namespace,
         name=job.name,
         phase=job.phase,
         summary=f"number {place} in queue {queue}: {first}",
-        reasons=reasons,
+        reasons=outcome.reasons,
         place_in_queue=place,
-        ahead=[full_name(other) for other in ahead[:AHEAD_MAX]],
+        ahead=[name_for(job, other) for other in ahead[:AHEAD_MAX]],
+        planned_at=outcome.planned_at,
     )
 
 
@@ -332,38 +362,33 @@ def full_name(job: Job) -> str:
     return f"{job.namespace}/{job.name}"
 
 
-def reasons_to_wait(world: World, job: Job, ahead: Sequence[Job]) -> list[Reason]:
-    """Why a job that stands behind these in its line does not start, the nearest reason first."""
-    reasons = list(_room_reasons(world, job))
-    if not ahead:
-        return reasons
-    message = (
-        f"{len(ahead)} ahead of it in its queue; the first, {full_name(ahead[0])}, "
-        f"needs {ahead[0].spec.gpus} GPUs"
-    )
-    return [Reason(code="ahead_in_queue", message=message, needed=ahead[0].spec.gpus), *reasons]
+def name_for(reader: Job, other: Job) -> str:
+    """What the people of one job may know of another: nothing, in another namespace."""
+    return full_name(other) if other.namespace == reader.namespace else "(another namespace)"
 
 
-def _room_reasons(world: World, job: Job) -> Iterator[Reason]:
-    spec, queue = job.spec, world.queues[job.spec.queue]
-    used = world.used.get(queue.name, 0)
-    if queue.gpus_max is not None and used + spec.gpus > queue.gpus_max:
-        left = max(0, queue.gpus_max - used)
-        yield Reason(
-            code="queue_ceiling",
-            message=f"it needs {spec.gpus} GPUs; queue {queue.name} has {left} left of its "
-            f"{queue.gpus_max}",
-            needed=spec.gpus,
-            available=left,
-        )
-    free = world.free.total
-    if spec.gpus > free:
-        message = f"it needs {spec.gpus} GPUs; {free} are free"
-        yield Reason(code="no_room", message=message, needed=spec.gpus, available=free)
-    elif place(world.free, spec, world.node_names.__getitem__) is None:
-        largest = max((n for n, nodes in enumerate(world.free.by_count) if nodes), default=0)
-        message = (
-            f"{free} GPUs are free, but not so that every rank finds its "
-            f"{max(role.gpus for role in spec.roles)} on one node; the most on one is {largest}"
-        )
-        yield Reason(code="fragmented", message=message, needed=spec.gpus, available=free)
+class Outcome(NamedTuple):
+    """What a scheduling pass makes of one waiting job."""
+
+    starts: Fit | None
+    summary: str
+    reasons: list[Reason]
+    planned_at: float | None = None
+
+
+def look_at(snapshot: Snapshot, job: Job) -> Outcome:
+    """Lets the scheduler itself say what it does with a job now, and why."""
+    scheduling = Pass(snapshot, lambda other, _: other.id == job.id)
+    starts, reasons, summary = None, list[Reason](), "it waits"
+    for decision in scheduling.run():
+        if decision.job != job.id:
+            continue
+        if isinstance(decision, Start):
+            starts, summary = decision.fit, "it can start at the next scheduling pass"
+        elif isinstance(decision, Claim):
+            summary = "it starts as soon as those have left who make room for it"
+            reasons = [reason("waiting_for_victims", summary)]
+        elif isinstance(decision, Hold):
+            reasons = list(decision.reasons)
+    planned = [p.starts_at for p in scheduling.planner.planned if p.job == job.id]
+    return Outcome(starts, summary, reasons, planned[0] if planned else None)

@@ -17,6 +17,7 @@ from controlplane.model import (
     RestartRule,
     RestartScope,
     Role,
+    StartPolicy,
 )
 
 # Under the ExitCode rule, codes up to this are the program's own and permanent; those above are
@@ -90,7 +91,12 @@ def again(job: Job, restart: Restart, now: float) -> Again | GiveUp:
     if restart.cause is Cause.SCALED:
         # Nothing went wrong, so there is nothing to wait for.
         return Again(restart, job.streak, now, RestartScope.GANG)
+    if restart.cause is Cause.PREEMPTION:
+        # It did nothing wrong: it may come back as soon as there is room for it.
+        return Again(restart, job.streak, now, RestartScope.GANG)
     streak = _streak(job, now)
+    if restart.cause is Cause.START_TIMEOUT and job.spec.start is not None:
+        return _after_late_start(job, restart, job.spec.start, now)
     alone = policy.scope is RestartScope.RANK and restart.cause in KEEPS_ITS_PLACE
     scope = RestartScope.RANK if alone else RestartScope.GANG
     # What somebody removed by hand is put back at once, unless it keeps on vanishing.
@@ -98,6 +104,20 @@ def again(job: Job, restart: Restart, now: float) -> Again | GiveUp:
     if wait_s is None:
         wait_s = retry_after(policy, streak, job.id)
     return Again(restart, streak, now + wait_s, scope)
+
+
+def _after_late_start(job: Job, restart: Restart, start: StartPolicy, now: float) -> Again | GiveUp:
+    """A gang that did not come up waits twice as long each time, and in the end is put to sleep."""
+    late = 1
+    for past in reversed(job.restarts):
+        if past.cause is not Cause.START_TIMEOUT:
+            break
+        late += 1
+    if start.limit is not None and late > start.limit:
+        told = f"{restart.message}; that was time-out number {late}, and {start.limit} are allowed"
+        return GiveUp("deactivated", told, restart.rank, None)
+    wait_s = min(start.backoff_s_first * 2.0 ** min(late - 1, 60), start.backoff_s_max)
+    return Again(restart, job.streak, now + wait_s, RestartScope.GANG)
 
 
 def spends_budget(policy: RestartPolicy, cause: Cause) -> bool:

@@ -8,15 +8,17 @@ from controlplane import events as e
 from controlplane import restart
 from controlplane.attempt import (
     LIVE,
+    MISSING,
     Attempt,
     AttemptState,
     Rank,
     RankState,
     launched_at,
+    missing,
     staying,
 )
 from controlplane.job import ACTIVE, EVOLVE, FINISHED, Job, Phase
-from controlplane.model import PLATFORM_CAUSES, Cause, Restart, RestartScope
+from controlplane.model import PLATFORM_CAUSES, Cause, Repair, Restart, RestartScope
 from controlplane.restart import Again, GiveUp
 
 _STARTING, _STOPPING, _OVER = AttemptState.STARTING, AttemptState.STOPPING, AttemptState.OVER
@@ -88,6 +90,9 @@ def _has_succeeded(job: Job, attempt: Attempt) -> bool:
 def _failing(draft: Draft, attempt: Attempt) -> list[int]:
     """The ranks that failed and that the job cannot do without."""
     failing = [i for i, rank in enumerate(attempt.ranks[: draft.job.spec.size]) if rank.failed]
+    if draft.job.spec.scheduling.repair is Repair.REPLACE:
+        # Ranks that were lost with their node may be replaced: it is the scheduler's turn.
+        failing = [i for i in failing if attempt.ranks[i].state not in MISSING]
     return [i for i in failing if not _can_be_spared(draft, attempt, i)]
 
 
@@ -133,7 +138,10 @@ def _can_be_spared(draft: Draft, attempt: Attempt, rank: int) -> bool:
 def stop_attempt(draft: Draft, verdict: Again | GiveUp) -> None:
     """Ends the attempt: for another one after the back-off, or for good."""
     job = draft.job.id
-    if isinstance(verdict, GiveUp):
+    if isinstance(verdict, GiveUp) and verdict.reason == "deactivated":
+        # Not a failure: somebody may look into it and resume the job.
+        draft.add(e.JobSuspended(job, verdict.reason, verdict.message))
+    elif isinstance(verdict, GiveUp):
         draft.add(e.JobFailed(job, *verdict))
     else:
         draft.add(e.JobRestarting(job, verdict.restart, verdict.streak, verdict.retry_at))
@@ -151,9 +159,17 @@ def _go_on(draft: Draft) -> None:
     """What follows once nothing is left of the last attempt."""
     job = draft.job
     if job.phase is Phase.RESTARTING and job.retry_at is not None and job.retry_at <= draft.now:
-        draft.add(e.JobRequeued(job.id))
+        draft.add(e.JobRequeued(job.id, keeps_place=_keeps_place(job)))
     elif job.deleting and job.phase in FINISHED:
         draft.remove("deleted")
+
+
+def _keeps_place(job: Job) -> bool:
+    """Whether it was stopped by no fault of its own and goes back to where it stood in line."""
+    return bool(job.restarts) and job.reason in _BLAMELESS
+
+
+_BLAMELESS = frozenset({Cause.PREEMPTION.value, Cause.NODE_LOST.value, Cause.SPOT_RECLAIM.value})
 
 
 def due(job: Job, now: float) -> list[e.Event]:
@@ -174,6 +190,9 @@ def due(job: Job, now: float) -> list[e.Event]:
 
 def _attempt_due(draft: Draft, attempt: Attempt) -> None:
     job, now, limit_s = draft.job, draft.now, draft.job.spec.start_timeout_s
+    if _is_past(job.crippled_at, job.spec.scheduling.recovery_timeout_s, now):
+        _give_up_repair(draft, attempt)
+        return
     late = [i for i, rank in enumerate(attempt.ranks) if _is_late(attempt, rank, limit_s, now)]
     if late:
         message = f"{len(late)} of {len(attempt.ranks)} ranks had not started after {limit_s:g} s"
@@ -184,6 +203,16 @@ def _attempt_due(draft: Draft, attempt: Attempt) -> None:
     for index, rank in enumerate(attempt.ranks):
         if rank.state is RankState.BACKOFF and rank.retry_at is not None and rank.retry_at <= now:
             draft.add(e.RankRelaunched(job.id, attempt.number, index))
+
+
+def _give_up_repair(draft: Draft, attempt: Attempt) -> None:
+    """The lost ranks found no room in time: the gang lets go of all it has and starts again."""
+    job, now = draft.job, draft.now
+    limit_s = job.spec.scheduling.recovery_timeout_s
+    message = f"{len(missing(attempt))} lost ranks were not replaced within {limit_s:g} s"
+    spends = restart.spends_budget(job.spec.restart, Cause.NODE_LOST)
+    ledger = Restart(now, attempt.number, Cause.NODE_LOST, spends, message=message)
+    stop_attempt(draft, restart.again(job, ledger, now))
 
 
 def _is_late(attempt: Attempt, rank: Rank, limit_s: float, now: float) -> bool:

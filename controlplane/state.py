@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from controlplane import events as e
 from controlplane.job import EVOLVE, Job, begin
-from controlplane.model import NodeInfo, Queue, Value
+from controlplane.model import NodeInfo, Policy, Queue, Value
 
 DEFAULT_QUEUE = Queue("default")
 # How many answers to people's commands are remembered for those who ask again.
@@ -25,6 +25,10 @@ class Node(Value, frozen=True, kw_only=True):
     cordoned: bool = False
     removed: bool = False
     message: str = ""
+    # Why it was cordoned, if not by a person.
+    cordon_reason: str = ""
+    # When it was lost, lately: who is lost too often is put in quarantine.
+    losses: tuple[float, ...] = ()
 
     @property
     def name(self) -> str:
@@ -61,6 +65,7 @@ class Image(Value, frozen=True, kw_only=True):
     nodes: list[Node]
     queues: list[Queue]
     receipts: list[tuple[str, int, str]]
+    policy: Policy = Policy()
 
 
 class State:
@@ -73,6 +78,7 @@ class State:
         self.nodes: dict[str, Node] = {}
         self.queues: dict[str, Queue] = {DEFAULT_QUEUE.name: DEFAULT_QUEUE}
         self.receipts: dict[str, Receipt] = {}
+        self.policy = Policy()
         if image is not None:
             self._restore(image)
 
@@ -84,6 +90,7 @@ class State:
         self.nodes = {node.name: node for node in image.nodes}
         self.queues = {queue.name: queue for queue in image.queues}
         self.receipts = {cause: Receipt(at, stream) for cause, at, stream in image.receipts}
+        self.policy = image.policy
 
     def image(self, hash: bytes = b"") -> Image:
         return Image(
@@ -95,6 +102,7 @@ class State:
             nodes=list(self.nodes.values()),
             queues=list(self.queues.values()),
             receipts=[(cause, r.position, r.stream) for cause, r in self.receipts.items()],
+            policy=self.policy,
         )
 
     def apply(self, recorded: e.Recorded) -> None:
@@ -125,6 +133,10 @@ class State:
                 self.nodes[event.node] = _node_after(old, event, len(self.nodes))
             case e.QueueDefined():
                 self.queues[event.queue.name] = event.queue
+            case e.QueueRemoved():
+                del self.queues[event.name]
+            case e.PolicySet():
+                self.policy = event.policy
             case e.ClusterSurveyed():
                 self.surveyed = True
             case _:
@@ -144,16 +156,22 @@ def _node_after(node: Node | None, event: e.NodeEvent, ordinal: int) -> Node:
     if isinstance(event, e.NodeReported):
         if node is None:
             return Node(info=event.info, ordinal=ordinal)
-        return Node(info=event.info, ordinal=node.ordinal, cordoned=node.cordoned)
+        return Node(
+            info=event.info,
+            ordinal=node.ordinal,
+            cordoned=node.cordoned,
+            cordon_reason=node.cordon_reason,
+            losses=node.losses,
+        )
     assert node is not None, f"{event} is about a node that was never reported"
     match event:
-        case e.NodeLost(message=message):
-            return replace(node, ready=False, message=message)
+        case e.NodeLost(message=message, losses=losses):
+            return replace(node, ready=False, message=message, losses=losses)
         case e.NodeRemoved():
             return replace(node, ready=False, removed=True)
-        case e.NodeCordoned():
-            return replace(node, cordoned=True)
+        case e.NodeCordoned(reason=reason):
+            return replace(node, cordoned=True, cordon_reason=reason)
         case e.NodeUncordoned():
-            return replace(node, cordoned=False)
+            return replace(node, cordoned=False, cordon_reason="", losses=())
         case _:
             raise AssertionError(event)

@@ -6,23 +6,25 @@ Every index can be computed from the state; `check` does so and compares.
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from controlplane import attempt as a
 from controlplane import events as e
 from controlplane.attempt import HOLDING, Attempt, AttemptState
-from controlplane.devices import FreeDevices, mask_of
-from controlplane.job import EVOLVE, Job, Phase, deadline, ranks_wanted
+from controlplane.devices import WHOLE, FreeDevices, mask_of
+from controlplane.job import CLAIMED, EVOLVE, Job, Phase, deadline, ranks_wanted
+from controlplane.lines import PLANS_AHEAD, SKIPS, Line, Waiting, expected_s, place_in_line
+from controlplane.model import Discipline, Repair
 from controlplane.state import Image, Node, State
 
-# A queued job's place: minus its priority, the position at which it was queued, and its id. So the
-# higher priority comes first, and then who came first.
-Waiting = tuple[int, int, str]
-
 # Looking a member up in its enum costs as much as a call.
-_OVER = AttemptState.OVER
+_OVER, _STOPPING, _REPLACE = AttemptState.OVER, AttemptState.STOPPING, Repair.REPLACE
 
 
 class World(State):
+    free: FreeDevices
+    plans_ahead: bool
+
     def __init__(self, image: Image | None = None) -> None:
         super().__init__(image)
         self._build_indexes()
@@ -61,6 +63,13 @@ class World(State):
             self._note_growth(after)
         if before.phase is not after.phase:
             self._follow_phase(before, after)
+        elif before.spec is not after.spec and is_waiting(before):
+            self._leave_line(before)
+            self._join_line(after)
+        if before.spec is not after.spec:
+            self.gangs.pop(job_id, None)
+        if before.held != after.held or (before.held and before.phase is not after.phase):
+            self._note_claim(after)
         self._note_deadline(after)
 
     def _apply_rarer_event(self, recorded: e.Recorded, event: e.Event) -> None:
@@ -75,14 +84,19 @@ class World(State):
                 del self.ids[gone.namespace, gone.name]
                 del self.by_phase[gone.phase][gone.id]
                 self._due_at.pop(gone.id, None)
+                self.gangs.pop(gone.id, None)
+                self.claimed.pop(gone.id, None)
             case e.NodeEvent():
                 old = self.nodes.get(event.node)
                 super().apply(recorded)
                 self._follow_node(old, self.nodes[event.node])
             case _:
                 super().apply(recorded)
+                if isinstance(event, e.QueueDefined | e.QueueRemoved | e.PolicySet):
+                    self._follow_policy()
 
     def _index(self, job: Job) -> None:
+        self._note_claim(job)
         self.by_phase[job.phase][job.id] = None
         if is_waiting(job):
             self._join_line(job)
@@ -92,12 +106,15 @@ class World(State):
         del self.by_phase[before.phase][before.id]
         self.by_phase[after.phase][after.id] = None
         if is_waiting(before):
-            line = self.waiting[before.spec.queue]
-            place = place_in_line(before)
-            # Most who leave stood first.
-            del line[0 if line[0] == place else bisect_left(line, place)]
+            self._leave_line(before)
         if is_waiting(after):
             self._join_line(after)
+
+    def _note_claim(self, job: Job) -> None:
+        if job.held == CLAIMED and is_waiting(job):
+            self.claimed[job.id] = None
+        else:
+            self.claimed.pop(job.id, None)
 
     def _note_growth(self, job: Job) -> None:
         if job.spec.roles[-1].is_elastic and ranks_wanted(job):
@@ -105,13 +122,48 @@ class World(State):
         else:
             self.growing.pop(job.id, None)
 
-    def _join_line(self, job: Job) -> None:
-        line, place = self.waiting.setdefault(job.spec.queue, []), place_in_line(job)
-        # Most who come go to the end.
-        if line and place < line[-1]:
-            insort(line, place)
+    def _note_holder(self, job: Job) -> None:
+        """A gang that has devices, and what the scheduler wants to know of it at every pass."""
+        attempt = job.attempt
+        assert attempt is not None
+        self.holders.setdefault(job.spec.queue, {})[job.id] = None
+        if self.plans_ahead and job.id not in self._ends_at:
+            ends_at = attempt.placed_at + expected_s(job.spec, self.policy)
+            self._ends_at[job.id] = ends_at
+            insort(self.endings, (ends_at, job.id))
+        if attempt.state is _STOPPING:
+            self.stopping[job.id] = None
+        asks = job.spec.scheduling
+        if asks.topology.exclusive:
+            self.exclusive[job.id] = None
+        if asks.repair is _REPLACE:
+            self._note_repair(job, attempt)
+
+    def _note_repair(self, job: Job, attempt: Attempt) -> None:
+        if attempt.state in a.LIVE and a.missing(attempt):
+            self.crippled[job.id] = None
         else:
-            line.append(place)
+            self.crippled.pop(job.id, None)
+
+    def _forget_holder(self, job: Job) -> None:
+        self.holders.get(job.spec.queue, {}).pop(job.id, None)
+        self.stopping.pop(job.id, None)
+        self.exclusive.pop(job.id, None)
+        self.crippled.pop(job.id, None)
+        ends_at = self._ends_at.pop(job.id, None)
+        if ends_at is not None:
+            del self.endings[bisect_left(self.endings, (ends_at, job.id))]
+
+    def _join_line(self, job: Job) -> None:
+        queue = job.spec.queue
+        line = self.lines.get(queue)
+        if line is None:
+            line = self.lines[queue] = Line(by_shape=self.discipline(queue) in SKIPS)
+            self.waiting[queue] = line.order
+        line.join(self.place_in_line(job), job.spec)
+
+    def _leave_line(self, job: Job) -> None:
+        self.lines[job.spec.queue].leave(self.place_in_line(job), job.spec)
 
     def _note_deadline(self, job: Job) -> None:
         due_at = deadline(job)
@@ -126,8 +178,12 @@ class World(State):
         new = after.attempt
         if new is None or new.state is _OVER:
             self.live.pop(after.id, None)
-        else:
+            self._forget_holder(after)
+        elif old is None or old.state is not new.state or old.number != new.number:
             self.live[after.id] = None
+            self._note_holder(after)
+        elif after.spec.scheduling.repair is _REPLACE:
+            self._note_repair(after, new)
         if new is None:
             return
         if isinstance(event, e.RanksAdded):
@@ -147,26 +203,45 @@ class World(State):
                 self._take(after, new, taken)
 
     def _take(self, job: Job, attempt: Attempt, ranks: Iterable[int]) -> None:
-        gpus = 0
+        gpus, parts, shares = 0, 0, attempt.shares
         for rank in ranks:
             slot = attempt.placement[rank]
             node = self.nodes[slot.node]
-            self.free.hold(node.ordinal, mask_of(slot.devices) & node.devices)
+            if shares and attempt.share(rank):
+                self.free.hold_share(node.ordinal, slot.devices[0], shares[rank])
+                parts += shares[rank]
+            else:
+                self.free.hold(node.ordinal, mask_of(slot.devices) & node.devices)
+                gpus += len(slot.devices)
             tenants = self.tenants[slot.node]
             tenants[job.id] = tenants.get(job.id, 0) + 1
-            gpus += len(slot.devices)
-        self.used[job.spec.queue] = self.used.get(job.spec.queue, 0) + gpus
+        self._charge(job.spec.queue, attempt.flavor, gpus, parts)
 
     def _give_back(self, job: Job, attempt: Attempt, ranks: Iterable[int]) -> None:
+        gpus, parts, shares = 0, 0, attempt.shares
         for rank in ranks:
             slot = attempt.placement[rank]
             node = self.nodes[slot.node]
-            self.free.release(node.ordinal, mask_of(slot.devices) & node.devices)
+            if shares and attempt.share(rank):
+                whole = node.devices
+                self.free.release_share(node.ordinal, slot.devices[0], shares[rank], whole=whole)
+                parts += shares[rank]
+            else:
+                self.free.release(node.ordinal, mask_of(slot.devices) & node.devices)
+                gpus += len(slot.devices)
             tenants = self.tenants[slot.node]
             tenants[job.id] -= 1
             if not tenants[job.id]:
                 del tenants[job.id]
-            self.used[job.spec.queue] -= len(slot.devices)
+        self._charge(job.spec.queue, attempt.flavor, -gpus, -parts)
+
+    def _charge(self, queue: str, flavor: str, gpus: int, parts: int) -> None:
+        self.used[queue] = self.used.get(queue, 0) + gpus
+        if parts:
+            self.used_parts[queue] = self.used_parts.get(queue, 0) + parts
+        if flavor:
+            key = queue, flavor
+            self.used_flavors[key] = self.used_flavors.get(key, 0) + gpus * WHOLE + parts
 
     def _follow_node(self, old: Node | None, node: Node) -> None:
         if old is None:
@@ -180,8 +255,29 @@ class World(State):
             mask &= ~self._held_on(node.name, self.jobs[job_id])
         self.free.set_node(node.ordinal, mask, is_open=node.takes_work)
 
+    def _follow_policy(self) -> None:
+        """Lines are ordered as their disciplines say, and planned if one of them plans ahead."""
+        self.about_queues.clear()
+        self.about_nodes.clear()
+        self.free.watch(None)
+        ways = {self.discipline(name) for name in self.queues}
+        if (not PLANS_AHEAD.isdisjoint(ways)) != self.plans_ahead:
+            self.plans_ahead = not self.plans_ahead
+            self._ends_at.clear()
+            self.endings.clear()
+            for queue in self.holders.values():
+                for job_id in queue:
+                    self._note_holder(self.jobs[job_id])
+        waiting = [self.jobs[place[3]] for line in self.lines.values() for place in line.order]
+        self.lines.clear()
+        self.waiting.clear()
+        for job in waiting:
+            self._join_line(job)
+
     def _count_node(self, node: Node, change: int) -> None:
         self._room.clear()
+        self.about_nodes.clear()
+        self.free.watch(None)
         if not node.removed:
             count = self.nodes_by_size.get(node.info.gpus, 0) + change
             self.nodes_by_size[node.info.gpus] = count
@@ -189,10 +285,15 @@ class World(State):
                 del self.nodes_by_size[node.info.gpus]
 
     def _held_on(self, node: str, job: Job) -> int:
-        assert job.attempt is not None
-        mask = 0
-        for slot, rank in zip(job.attempt.placement, job.attempt.ranks, strict=True):
-            if slot.node == node and rank.state in HOLDING:
+        attempt = job.attempt
+        assert attempt is not None
+        mask, shares = 0, attempt.shares
+        for index, (slot, rank) in enumerate(zip(attempt.placement, attempt.ranks, strict=True)):
+            if (
+                slot.node == node
+                and rank.state in HOLDING
+                and not (shares and attempt.share(index))
+            ):
                 mask |= mask_of(slot.devices)
         return mask
 
@@ -202,6 +303,15 @@ class World(State):
         """The job that people know by this name."""
         job_id = self.ids.get((namespace, name))
         return None if job_id is None else self.jobs[job_id]
+
+    def discipline(self, queue: str) -> Discipline:
+        """How the queue's line moves."""
+        known = self.queues.get(queue)
+        said = None if known is None else known.discipline
+        return self.policy.discipline if said is None else said
+
+    def place_in_line(self, job: Job) -> Waiting:
+        return place_in_line(job, self.discipline(job.spec.queue), self.policy)
 
     def room_for(self, gpus: int) -> int:
         """How many ranks with so many GPUs each the whole cluster could hold, were it empty."""
@@ -248,11 +358,32 @@ class World(State):
         self.by_phase: dict[Phase, dict[str, None]] = {phase: {} for phase in Phase}
         # The jobs of which something is, or should be, in the cluster.
         self.live: dict[str, None] = {}
+        # The jobs for which others are giving way.
+        self.claimed: dict[str, None] = {}
         # The jobs whose gangs were told to grow.
         self.growing: dict[str, None] = {}
-        # Queue -> its queued jobs in order; queue -> GPUs its jobs hold.
+        # Queue -> its queued jobs as a line, and their order alone; queue -> GPUs its jobs hold.
+        self.lines: dict[str, Line] = {}
         self.waiting: dict[str, list[Waiting]] = {}
         self.used: dict[str, int] = {}
+        # What they hold of shared devices, and by flavour, in thousandths of a GPU.
+        self.used_parts: dict[str, int] = {}
+        self.used_flavors: dict[tuple[str, str], int] = {}
+        # Queue -> the jobs that have devices; those of them that are being stopped, that want a
+        # domain for themselves, and that wait for ranks to be replaced.
+        self.holders: dict[str, dict[str, None]] = {}
+        self.stopping: dict[str, None] = {}
+        self.exclusive: dict[str, None] = {}
+        self.crippled: dict[str, None] = {}
+        # When gangs are expected to end, in order; kept while some discipline plans ahead.
+        self.endings: list[tuple[float, str]] = []
+        self._ends_at: dict[str, float] = {}
+        # What others have worked out about jobs, nodes and queues, to be forgotten when those change.
+        self.gangs: dict[str, Any] = {}
+        self.about_nodes: dict[str, Any] = {}
+        self.about_queues: dict[str, Any] = {}
+        ways = {self.discipline(name) for name in self.queues}
+        self.plans_ahead = not PLANS_AHEAD.isdisjoint(ways)
         # Node -> the jobs that hold something there, with the number of ranks that do.
         self.tenants: dict[str, dict[str, int]] = {name: {} for name in self.nodes}
         # Free devices, and the names of the nodes, both by ordinal.
@@ -276,6 +407,7 @@ class World(State):
                 self.live[job.id] = None
                 held = [i for i, rank in enumerate(attempt.ranks) if rank.state in HOLDING]
                 self._take(job, attempt, held)
+                self._note_holder(job)
 
     def check(self) -> None:
         """Asserts every invariant: the indexes, the counters, and that no device has two owners."""
@@ -290,11 +422,23 @@ class World(State):
         assert {q: n for q, n in self.used.items() if n} == {
             q: n for q, n in twin.used.items() if n
         }
+        assert _nonzero(self.used_parts) == _nonzero(twin.used_parts)
+        assert _nonzero(self.used_flavors) == _nonzero(twin.used_flavors)
+        assert {q: set(jobs) for q, jobs in self.holders.items() if jobs} == {
+            q: set(jobs) for q, jobs in twin.holders.items() if jobs
+        }
+        assert self.claimed.keys() == twin.claimed.keys()
+        assert self.stopping.keys() == twin.stopping.keys()
+        assert self.exclusive.keys() == twin.exclusive.keys()
+        assert self.crippled.keys() == twin.crippled.keys()
+        assert self.endings == twin.endings
         assert self.tenants == twin.tenants
         assert self.nodes_by_size == twin.nodes_by_size
         assert self.free.masks == twin.free.masks
         assert self.free.open == twin.free.open
-        assert [x for x in self.free.by_count if x] == [x for x in twin.free.by_count if x]
+        assert self.free.shared == twin.free.shared
+        assert self.free.by_count == twin.free.by_count
+        assert self.free.counts == twin.free.counts == sorted(self.free.by_count)
         assert self._due_at == twin._due_at
         assert self.next_deadline() == twin.next_deadline()
         for job in self.jobs.values():
@@ -306,8 +450,8 @@ def is_waiting(job: Job) -> bool:
     return job.phase is Phase.QUEUED and not job.spec.is_external
 
 
-def place_in_line(job: Job) -> Waiting:
-    return -job.spec.priority, job.queued_as, job.id
+def _nonzero(counts: dict[Any, int]) -> dict[Any, int]:
+    return {key: count for key, count in counts.items() if count}
 
 
 def _touched(event: e.Event, attempt: Attempt) -> Iterable[int]:
@@ -319,6 +463,8 @@ def _touched(event: e.Event, attempt: Attempt) -> Iterable[int]:
             return event.ranks
         case e.RankRestarting():
             return (event.rank,)
+        case e.RanksReplaced():
+            return event.ranks
         case _:
             return range(len(attempt.ranks))
 

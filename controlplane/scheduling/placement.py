@@ -4,35 +4,68 @@ A gang that fits on one node goes to the node that it fills best. A larger one t
 nodes first, so that it spans few, and its last ranks go to the node that they fill best.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from controlplane.devices import FreeDevices, lowest
 from controlplane.model import JobSpec, Placement, Slot
+from controlplane.scheduling.gangs import Needs
 
-# How many GPUs each rank needs, largest first, with the rank's number.
-Needs = list[tuple[int, int]]
+
+class Listed(Protocol):
+    """Nodes by how many devices they have free; all of them, or those of a pool."""
+
+    @property
+    def masks(self) -> list[int]: ...
+    @property
+    def by_count(self) -> dict[int, list[int]]: ...
+    @property
+    def counts(self) -> list[int]: ...
+
+
+class Pool:
+    """Some of the nodes, as if there were no others."""
+
+    __slots__ = ("by_count", "counts", "masks")
+
+    def __init__(self, free: FreeDevices, ordinals: Iterable[int]) -> None:
+        self.masks = free.masks
+        self.by_count: dict[int, list[int]] = {}
+        is_open, masks = free.open, free.masks
+        for ordinal in ordinals:
+            if is_open[ordinal]:
+                self.by_count.setdefault(masks[ordinal].bit_count(), []).append(ordinal)
+        self.counts = sorted(self.by_count)
+
+
+# Nodes and the ranks each of them gets.
+Chosen = list[tuple[int, Needs]]
 
 
 def place(free: FreeDevices, spec: JobSpec, name_of: Callable[[int], str]) -> Placement | None:
     """A slot for every rank, or None when the whole gang does not fit. `free` is left alone."""
-    needs = _needs(spec)
-    chosen = _choose(free, needs)
-    if chosen is None:
-        return None
-    slots: list[Slot | None] = [None] * spec.size
+    needs = needs_of(spec)
+    chosen = choose(free, needs)
+    return None if chosen is None else slots(free, chosen, spec.size, name_of)
+
+
+def slots(free: FreeDevices, chosen: Chosen, size: int, name_of: Callable[[int], str]) -> Placement:
+    """The lowest free devices of the chosen nodes, rank by rank."""
+    found: list[Slot | None] = [None] * size
     for ordinal, ranks in chosen:
         name, mask = name_of(ordinal), free.masks[ordinal]
         for gpus, rank in ranks:
             devices = lowest(mask, gpus)
             for device in devices:
                 mask ^= 1 << device
-            slots[rank] = Slot(name, devices)
+            found[rank] = Slot(name, devices)
     # Ranks without GPUs keep the others company.
     company = Slot(name_of(chosen[0][0]))
-    return tuple(company if slot is None else slot for slot in slots)
+    return tuple([company if slot is None else slot for slot in found])
 
 
-def _needs(spec: JobSpec) -> Needs:
+def needs_of(spec: JobSpec) -> Needs:
     needs: Needs = []
     rank = 0
     for role in spec.roles:
@@ -43,14 +76,13 @@ def _needs(spec: JobSpec) -> Needs:
     return needs
 
 
-def _choose(free: FreeDevices, needs: Needs) -> list[tuple[int, Needs]] | None:
-    """Nodes and the ranks each of them gets."""
+def choose(free: Listed, needs: Needs) -> Chosen | None:
     if not needs:
         anywhere = _tightest(free, 0)
         return None if anywhere is None else [(anywhere, [])]
     left = needs
-    total = sum(gpus for gpus, _ in needs)
-    chosen: list[tuple[int, Needs]] = []
+    total = sum([gpus for gpus, _ in needs])
+    chosen: Chosen = []
     taken: set[int] = set()
     for ordinal in _emptiest_first(free):
         last = _tightest(free, total, taken)
@@ -61,28 +93,78 @@ def _choose(free: FreeDevices, needs: Needs) -> list[tuple[int, Needs]] | None:
         if here:
             chosen.append((ordinal, here))
             taken.add(ordinal)
-            total -= sum(gpus for gpus, _ in here)
+            total -= sum([gpus for gpus, _ in here])
             if not left:
                 return chosen
     return None
 
 
-def _tightest(free: FreeDevices, gpus: int, taken: Iterable[int] = ()) -> int | None:
+def choose_emptiest(free: Listed, needs: Needs) -> Chosen | None:
+    """As `choose`, but of a gang of several nodes the last ranks, too, go to the emptiest node.
+
+    So do Helios' simulators, whose word for it is consolidated.
+    """
+    alone = _tightest(free, sum([gpus for gpus, _ in needs]))
+    if alone is not None:
+        return [(alone, needs)]
+    left, chosen = needs, list[tuple[int, Needs]]()
+    for ordinal in _emptiest_first(free) if needs else ():
+        here, left = _fill(free.masks[ordinal].bit_count(), left)
+        if here:
+            chosen.append((ordinal, here))
+        if not left:
+            return chosen
+    return None
+
+
+def choose_apart(free: Listed, needs: Needs) -> Chosen | None:
+    """Spreading: each rank to the node that has most free by then."""
+    room = {o: n for n, ordinals in free.by_count.items() for o in ordinals}
+    if not needs:
+        return [(min(room), [])] if room else None
+    found: dict[int, Needs] = {}
+    for need in needs:
+        best = max(room, key=lambda o: (room[o], -o), default=None)
+        if best is None or room[best] < need[0]:
+            return None
+        room[best] -= need[0]
+        found.setdefault(best, []).append(need)
+    return sorted(found.items())
+
+
+def spread_needs(needs: Needs, spread: Sequence[tuple[int, int]]) -> Chosen:
+    """Equal ranks in order over nodes that were given so many each."""
+    chosen: Chosen = []
+    first = 0
+    for ordinal, ranks in spread:
+        chosen.append((ordinal, needs[first : first + ranks]))
+        first += ranks
+    return chosen
+
+
+def _tightest(free: Listed, gpus: int, taken: Collection[int] = ()) -> int | None:
     """The node that these GPUs would fill best, or None when no node has so many."""
-    for ordinals in free.by_count[gpus:]:
-        for ordinal in ordinals:
+    counts = free.counts
+    if not counts or counts[-1] < gpus:
+        return None
+    for count in counts[bisect_left(counts, gpus) :]:
+        for ordinal in free.by_count[count]:
             if ordinal not in taken:
                 return ordinal
     return None
 
 
-def _emptiest_first(free: FreeDevices) -> Iterable[int]:
-    for ordinals in reversed(free.by_count[1:]):
-        yield from ordinals
+def _emptiest_first(free: Listed) -> Iterable[int]:
+    for count in reversed(free.counts):
+        if count:
+            yield from free.by_count[count]
 
 
 def _fill(room: int, needs: Needs) -> tuple[Needs, Needs]:
     """The ranks that fit in this room, largest first, and those that are left."""
+    if needs[0][0] == needs[-1][0]:
+        fitting = room // needs[0][0]
+        return needs[:fitting], needs[fitting:]
     here: Needs = []
     left: Needs = []
     for need in needs:

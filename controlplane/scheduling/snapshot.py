@@ -1,55 +1,303 @@
-"""What the scheduler looks at: free devices and waiting gangs, cheap to copy, free to scribble on."""
+"""What one scheduling pass looks at, and what it has given away so far; free to scribble on.
 
-from collections.abc import Sequence
+There are two views of the devices. `free` is what can be had now. `coming` is that, and what gangs
+that are being stopped will leave: a gang that fits there waits for it and evicts nobody, and nobody
+behind it gets what it waits for.
+"""
 
-from controlplane.devices import FreeDevices, mask_of
+from collections.abc import Iterable
+
+from controlplane.attempt import HOLDING, Attempt
+from controlplane.devices import WHOLE, FreeDevices, mask_of
 from controlplane.job import Job
-from controlplane.model import Placement, Queue
-from controlplane.world import Waiting, World
+from controlplane.lines import Line, attained_gpu_s
+from controlplane.model import Placement, Preempt, Queue, QuotaModel, Reclaim, WithinQueue
+from controlplane.scheduling.exclusive import close, fence
+from controlplane.scheduling.fitting import Fit
+from controlplane.scheduling.gangs import Gang, gang_of
+from controlplane.scheduling.quota import ANY, Branch, QuotaTree
+from controlplane.world import World
+
+_EMPTY = Line(by_shape=False)
 
 
 class Snapshot:
-    """The world as one scheduling pass sees it, with what the pass has given away so far."""
+    """The world as one scheduling pass sees it."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, now: float | None = None) -> None:
+        self.world = world
+        self.now = world.at if now is None else now
         self._free: FreeDevices | None = None
+        self._coming: FreeDevices | None = None
         self._used: dict[str, int] = {}
+        self._trees: dict[str, list[QuotaTree]] = {}
+        self.evicted: dict[str, None] = {}
+        self._past: dict[str, float] | None = None
+
+    # -- devices -----------------------------------------------------------------------------
 
     @property
     def free(self) -> FreeDevices:
         """Copied only once somebody is about to look, since most passes end at a full queue."""
         if self._free is None:
-            self._free = self._world.free.copy()
+            self._free = self.world.free.copy()
+            self._fence(self._free)
         return self._free
 
     @property
-    def queues(self) -> dict[str, Queue]:
-        return self._world.queues
+    def coming(self) -> FreeDevices:
+        if self._coming is None:
+            if not self.world.stopping:
+                return self.free
+            self._coming = self.free.copy()
+            for job_id in sorted(self.world.stopping):
+                job = self.world.jobs[job_id]
+                assert job.attempt is not None
+                self.give_back(self._coming, job.attempt)
+        return self._coming
 
-    def line(self, queue: str) -> Sequence[Waiting]:
+    def _fence(self, free: FreeDevices) -> None:
+        """What gangs have for themselves alone is closed to the others."""
+        if self.world.exclusive:
+            fence(self.world, free, self.world.exclusive)
+
+    def give_back(self, free: FreeDevices, attempt: Attempt, ranks: Iterable[int] = ()) -> None:
+        """Frees, in a view, all that an attempt holds; or what these ranks of it hold."""
+        world = self.world
+        for index in ranks or range(len(attempt.ranks)):
+            if attempt.ranks[index].state not in HOLDING:
+                continue
+            slot = attempt.placement[index]
+            node = world.nodes[slot.node]
+            if share := attempt.share(index):
+                free.release_share(node.ordinal, slot.devices[0], share, whole=node.devices)
+            else:
+                free.release(node.ordinal, mask_of(slot.devices) & node.devices)
+
+    def give_back_fit(self, free: FreeDevices, fit: Fit) -> None:
+        """Frees, in a view, a place that was given away in this pass."""
+        for index, slot in enumerate(fit.placement):
+            node = self.world.nodes[slot.node]
+            share = fit.shares[index] if fit.shares else 0
+            if share:
+                free.release_share(node.ordinal, slot.devices[0], share, whole=node.devices)
+            else:
+                free.release(node.ordinal, mask_of(slot.devices))
+
+    def hold(self, free: FreeDevices, fit: Fit, *, what_is_there: bool = False) -> None:
+        """Takes a placement in a view; `what_is_there` leaves out what is not free there yet."""
+        nodes = self.world.nodes
+        for index, slot in enumerate(fit.placement):
+            ordinal = nodes[slot.node].ordinal
+            share = fit.shares[index] if fit.shares else 0
+            if share:
+                device = slot.devices[0]
+                taken = free.shared.get(ordinal, {}).get(device, 0)
+                is_there = taken + share <= WHOLE and (taken or free.masks[ordinal] >> device & 1)
+                if is_there or not what_is_there:
+                    free.hold_share(ordinal, device, share)
+            else:
+                mask = mask_of(slot.devices)
+                free.hold(ordinal, mask & free.masks[ordinal] if what_is_there else mask)
+
+    # -- queues ------------------------------------------------------------------------------
+
+    @property
+    def queues(self) -> dict[str, Queue]:
+        return self.world.queues
+
+    def line(self, queue: str) -> Line:
         """The queue's waiting jobs, in order."""
-        return self._world.waiting.get(queue, ())
+        return self.world.lines.get(queue, _EMPTY)
 
     def growing(self) -> list[Job]:
         """Running jobs whose gangs want more ranks, in the order in which they were submitted."""
-        jobs = [self._world.jobs[job_id] for job_id in self._world.growing]
+        jobs = [self.world.jobs[job_id] for job_id in self.world.growing]
         return sorted(jobs, key=lambda job: job.submitted_as)
 
     def job(self, job_id: str) -> Job:
-        return self._world.jobs[job_id]
+        return self.world.jobs[job_id]
+
+    def gang(self, job_id: str) -> Gang:
+        return gang_of(self.world, self.job(job_id))
 
     def used(self, queue: str) -> int:
         """GPUs that the queue's jobs hold, counting what this pass gave them."""
-        return self._world.used.get(queue, 0) + self._used.get(queue, 0)
+        return self.world.used.get(queue, 0) + self._used.get(queue, 0)
 
-    def node_name(self, ordinal: int) -> str:
-        return self._world.node_names[ordinal]
+    def usage_with_history(self, branch: Branch) -> float:
+        """What the queue has, and, where the policy remembers, what it had lately."""
+        halflife = self.world.policy.usage_halflife_s
+        used = float(branch.used_below)
+        return used if halflife is None else used + self._history(halflife).get(branch.name, 0.0)
 
-    def take(self, job: Job, placement: Placement) -> None:
-        """Marks a placement as given away."""
-        for slot in placement:
-            ordinal = self._world.nodes[slot.node].ordinal
-            self.free.hold(ordinal, mask_of(slot.devices))
+    def _history(self, halflife: float) -> dict[str, float]:
+        """Queue -> GPU-seconds of ended attempts, halved with time, spread over one half-life."""
+        if self._past is None:
+            past: dict[str, float] = {}
+            for job in self.world.jobs.values():
+                ended_at = None if job.attempt is None else job.attempt.ended_at
+                had = attained_gpu_s(job)
+                if had and ended_at is not None:
+                    faded = had * 0.5 ** ((self.now - ended_at) / halflife)
+                    queue = job.spec.queue
+                    past[queue] = past.get(queue, 0.0) + faded * WHOLE / halflife
+            self._past = past
+        return self._past
+
+    @property
+    def has_quotas(self) -> bool:
+        """Whether any queue has more than a ceiling of its own."""
+        found = self.world.about_queues.get("quotas")
+        if found is None:
+            found = self.world.policy.model is not QuotaModel.CLASSIC or any(
+                queue.nominal is not None or queue.parent or queue.flavors
+                for queue in self.queues.values()
+            )
+            self.world.about_queues["quotas"] = found
+        return bool(found)
+
+    @property
+    def evicts(self) -> bool:
+        """Whether anybody may evict anybody."""
+        found = self.world.about_queues.get("evicts")
+        if found is None:
+            policy = self.world.policy
+            found = (
+                policy.model not in (QuotaModel.CLASSIC, QuotaModel.PROGRESSIVE)
+                or policy.consolidate
+                or any(_evicts(self.preempt(name)) for name in self.queues)
+            )
+            self.world.about_queues["evicts"] = found
+        return bool(found)
+
+    def preempt(self, queue: str) -> Preempt:
+        said = self.queues[queue].preempt
+        return self.world.policy.preempt if said is None else said
+
+    def tree(self, flavor: str = ANY) -> QuotaTree:
+        """Quotas and what is used of them now."""
+        return self._pair(flavor)[0]
+
+    def coming_tree(self, flavor: str = ANY) -> QuotaTree:
+        """Quotas, and what will be used of them when those are gone who are being stopped."""
+        return self._pair(flavor)[1]
+
+    def _pair(self, flavor: str) -> list[QuotaTree]:
+        """The tree now and the tree to come; one and the same as long as nobody is stopped."""
+        pair = self._trees.get(flavor)
+        if pair is None:
+            now = QuotaTree(self.queues, flavor)
+            now.set_usage([(name, self._own(flavor, name)) for name in self.queues])
+            pair = self._trees[flavor] = [now, now]
+            if self.world.stopping:
+                pair[1] = now.twin(self.queues)
+                for job_id in self.world.stopping:
+                    self._uncharge(pair[1], self.world.jobs[job_id])
+        return pair
+
+    def _own(self, flavor: str, name: str) -> int:
+        """What the queue's jobs hold."""
+        if flavor != ANY:
+            return self.world.used_flavors.get((name, flavor), 0)
+        return self.world.used.get(name, 0) * WHOLE + self.world.used_parts.get(name, 0)
+
+    def _uncharge(self, tree: QuotaTree, job: Job) -> None:
+        attempt = job.attempt
+        assert attempt is not None
+        if tree.flavor in (ANY, attempt.flavor):
+            tree.remove(job.spec.queue, held_milli(attempt))
+
+    # -- what this pass gives away -----------------------------------------------------------
+
+    def take(self, gang: Gang, fit: Fit) -> None:
+        """The gang starts there now."""
+        self.hold(self.free, fit)
+        if self._coming is not None:
+            self.hold(self._coming, fit)
+        if gang.topology is not None and gang.topology.exclusive:
+            for view in {id(v): v for v in (self._free, self._coming) if v is not None}.values():
+                close(self.world, view, fit.placement, gang.topology.required)
+        self._used[gang.queue] = self._used.get(gang.queue, 0) + gang.gpus
+        self._charge(gang, fit.flavor)
+
+    def take_more(self, job: Job, placement: Placement) -> None:
+        """A gang that runs gets more ranks, there."""
+        found = Fit(placement)
+        self.hold(self.free, found)
+        if self._coming is not None:
+            self.hold(self._coming, found)
         gpus = sum([len(slot.devices) for slot in placement])
         self._used[job.spec.queue] = self._used.get(job.spec.queue, 0) + gpus
+        if self.has_quotas:
+            self.reserve_quota(job.spec.queue, gpus * WHOLE)
+
+    def claim(self, gang: Gang, fit: Fit) -> None:
+        """The gang starts there once those are gone who still hold some of it."""
+        assert self._coming is not None
+        self.hold(self._coming, fit)
+        self.hold(self.free, fit, what_is_there=True)
+        self._charge(gang, fit.flavor)
+
+    def reserve_quota(self, queue: str, milli: int, flavor: str = ANY) -> None:
+        """Nobody else may use so much of the queue's quota in this pass."""
+        now, coming = self._pair(flavor)
+        now.add(queue, milli)
+        if coming is not now:
+            coming.add(queue, milli)
+
+    def free_quota(self, queue: str, milli: int, flavor: str = ANY) -> None:
+        """Takes a reservation back."""
+        now, coming = self._pair(flavor)
+        now.remove(queue, milli)
+        if coming is not now:
+            coming.remove(queue, milli)
+
+    def _charge(self, gang: Gang, flavor: str) -> None:
+        if self.has_quotas:
+            for name in {ANY, flavor}:
+                self.reserve_quota(gang.queue, gang.milli, name)
+
+    def evict(self, job: Job) -> None:
+        """The whole gang is to stop; what it holds is coming."""
+        attempt = job.attempt
+        assert attempt is not None
+        if self._coming is None:
+            self._coming = self.coming if self.world.stopping else self.free.copy()
+        self.give_back(self._coming, attempt)
+        for flavor in {ANY, attempt.flavor}:
+            pair = self._pair(flavor)
+            if pair[1] is pair[0]:
+                pair[1] = pair[0].twin(self.queues)
+            self._uncharge(pair[1], job)
+        self.evicted[job.id] = None
+
+    def shrink(self, job: Job, ranks: tuple[int, ...]) -> None:
+        """These ranks are to stop; what they hold is coming."""
+        attempt = job.attempt
+        assert attempt is not None
+        if self._coming is None:
+            self._coming = self.coming if self.world.stopping else self.free.copy()
+        self.give_back(self._coming, attempt, ranks)
+        for flavor in {ANY, attempt.flavor}:
+            pair = self._pair(flavor)
+            if pair[1] is pair[0]:
+                pair[1] = pair[0].twin(self.queues)
+            pair[1].remove(job.spec.queue, held_milli(attempt, ranks))
+
+
+def _evicts(preempt: Preempt) -> bool:
+    return (
+        preempt.within_queue is not WithinQueue.NEVER
+        or preempt.reclaim is not Reclaim.NEVER
+        or preempt.borrow_below is not None
+    )
+
+
+def held_milli(attempt: Attempt, ranks: Iterable[int] | None = None) -> int:
+    """What the attempt's ranks hold, in thousandths of a GPU."""
+    total = 0
+    for index in range(len(attempt.ranks)) if ranks is None else ranks:
+        if attempt.ranks[index].state in HOLDING:
+            total += attempt.share(index) or len(attempt.placement[index].devices) * WHOLE
+    return total

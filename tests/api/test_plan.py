@@ -34,10 +34,13 @@ async def test_a_job_without_room_would_wait(server: Server) -> None:
     assert told["place_in_queue"] == 1
     assert told["reasons"] == [
         {
-            "code": "no_room",
+            "code": "insufficient_capacity",
             "message": "it needs 16 GPUs; 8 are free",
+            "tier": "shape",
             "needed": 16,
             "available": 8,
+            "by_domain": {},
+            "helps": "8 more GPUs become free",
         }
     ]
 
@@ -47,7 +50,7 @@ async def test_a_job_behind_others_would_wait_for_them(server: Server) -> None:
     await server.call("POST", "/v1/jobs", native("second", replicas=2, gpus=8))
     told = await plan(server, native("train", gpus=1))
     assert (told["place_in_queue"], told["ahead"]) == (2, ["default/second"])
-    assert told["reasons"][0]["code"] == "ahead_in_queue"
+    assert told["reasons"][0]["code"] == "blocked_by_head"
 
 
 async def test_a_more_urgent_job_would_go_first(server: Server) -> None:
@@ -60,7 +63,7 @@ async def test_a_full_queue_is_a_reason_too(server: Server) -> None:
     await server.call("PUT", "/v1/queues/small", {"gpus_max": 4})
     await server.call("POST", "/v1/jobs", native("first", gpus=3, queue="small"))
     told = await plan(server, native("train", gpus=2, queue="small"))
-    assert told["reasons"][0]["code"] == "queue_ceiling"
+    assert told["reasons"][0]["code"] == "queue_limit"
     assert told["reasons"][0]["available"] == 1
 
 

@@ -121,7 +121,7 @@ def test_why_tells_what_is_missing_and_who_is_ahead(muster: Muster, manifest: Ma
     assert "number 2 in queue default" in told.out
     assert "ahead of it: default/first" in told.out
     codes = [reason["code"] for reason in muster("why", "second", "-o", "json").json["reasons"]]
-    assert codes[0] == "ahead_in_queue"
+    assert codes[0] == "blocked_by_head"
 
 
 def test_events_tell_a_job_s_life(muster: Muster, manifest: Manifest) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from controlplane import codec
 from controlplane import events as e
 from controlplane.errors import LogCorrupt
-from controlplane.model import JobSpec, NodeInfo, Role
+from controlplane.model import JobSpec, NodeInfo, Role, Scheduling
 from tests.controlplane.specification import spec
 
 # What JSON can hold: no halves of surrogates, no NaN, no infinity, integers of 63 bits.
@@ -22,7 +22,13 @@ documents = st.dictionaries(texts, anything, max_size=2)
 # Dictionaries are given by hand: their defaults are factories, which hypothesis takes for values.
 for kind, given_by_hand in {
     Role: {"env": labels, "template": documents},
-    JobSpec: {"labels": labels, "annotations": labels, "options": documents},
+    Scheduling: {"selector": labels},
+    JobSpec: {
+        "labels": labels,
+        "annotations": labels,
+        "options": documents,
+        "roles": st.lists(st.from_type(Role), max_size=2).map(tuple),
+    },
     NodeInfo: {"labels": labels},
 }.items():
     required = {

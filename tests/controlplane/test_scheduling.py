@@ -67,7 +67,7 @@ def test_a_queue_stays_under_its_ceiling():
 
     assert placed(given) == ["j1"]
     reason = why(given.world, given.job("j2")).reasons[0]
-    assert (reason.code, reason.needed, reason.available) == ("queue_ceiling", 3, 1)
+    assert (reason.code, reason.needed, reason.available) == ("queue_limit", 3, 1)
 
 
 def test_a_small_gang_goes_where_it_fills_best():
@@ -110,7 +110,7 @@ def test_why_tells_room_from_fragmentation():
     given.when(
         c.CancelJob(namespace="default", name="c"), submit("d", "j4", spec(workers=1, gpus=7))
     )
-    assert why(given.world, given.job("j4")).reasons[0].code == "no_room"
+    assert why(given.world, given.job("j4")).reasons[0].code == "insufficient_capacity"
 
 
 nodes_of = st.lists(st.integers(0, 8), min_size=1, max_size=6)

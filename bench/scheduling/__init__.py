@@ -1,0 +1,1 @@
+"""The scheduling suites of Kueue, KAI, kube-scheduler and knavigator on our engine."""

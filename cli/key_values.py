@@ -1,0 +1,52 @@
+"""KEY=VALUE on the command line, as parts of a document."""
+
+from typing import Any
+
+import click
+import yaml
+
+
+def read_settings(words: tuple[str, ...]) -> dict[str, Any]:
+    """`a.b=1 c=x,y` as {"a": {"b": 1}, "c": ["x", "y"]}; an empty value is null."""
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise click.UsageError(f"{word!r} is not KEY=VALUE.")
+        inner = found
+        *parents, last = key.split(".")
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+            if not isinstance(inner, dict):
+                raise click.UsageError(f"{key}: {parent} already has a value of its own.")
+        inner[last] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    if text == "":
+        return None
+    if "," in text:
+        return [_value(part) for part in text.split(",") if part]
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    return value if isinstance(value, bool | int | float | str) else text
+
+
+LISTS = ("levels", "strategies")
+
+
+def merged(known: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """What is known with the changes made; null takes a setting back to its default."""
+    result = dict(known)
+    for key, value in changes.items():
+        if isinstance(value, dict):
+            inner = result.get(key)
+            result[key] = merged(inner if isinstance(inner, dict) else {}, value)
+        elif value is None:
+            result.pop(key, None)
+        else:
+            result[key] = [value] if key in LISTS and not isinstance(value, list) else value
+    return result

@@ -1,0 +1,79 @@
+"""What a scheduling pass decided, as events.
+
+A pass decides on one world; its decisions are taken in one after the other in the order in which they
+were made, so each finds the world as the pass had left it.
+"""
+
+from collections.abc import Iterator
+
+from controlplane import events as e
+from controlplane import restart
+from controlplane.decider import resize
+from controlplane.job import ACTIVE, CLAIMED, Job
+from controlplane.model import Cause, Restart
+from controlplane.scheduling.cycle import placed
+from controlplane.scheduling.decisions import (
+    Claim,
+    Decision,
+    Evict,
+    GiveUp,
+    Hold,
+    Replace,
+    Shrink,
+    Start,
+)
+from controlplane.settling import Draft, settle, stop_attempt
+from controlplane.world import World
+
+
+def enact(world: World, decision: Decision, now: float) -> list[e.Event]:
+    """The events that a decision makes happen."""
+    job = world.jobs[decision.job]
+    match decision:
+        case Start():
+            return list(_start(world, job, decision))
+        case Evict():
+            return _stop(job, Cause.PREEMPTION, decision.message, now)
+        case GiveUp():
+            return _stop(job, Cause.NODE_LOST, decision.message, now)
+        case Shrink():
+            return _shrink(job, decision, now)
+        case Replace():
+            assert job.attempt is not None
+            number = job.attempt.number
+            return [e.RanksReplaced(job.id, number, decision.ranks, decision.slots)]
+        case Hold():
+            first = decision.reasons[0]
+            return [e.GangHeld(job.id, first.code, first.message, first.needed, first.available)]
+        case Claim():
+            # Nothing happens yet, but the next pass lets whoever claims have its place first.
+            if job.held == CLAIMED:
+                return []
+            message = "it starts as soon as those have left who make room for it"
+            return [e.GangHeld(job.id, CLAIMED, message)]
+
+
+def _start(world: World, job: Job, decision: Start) -> Iterator[e.Event]:
+    if decision.role:
+        yield e.JobScaled(job.id, decision.role, decision.replicas)
+    yield placed(world, job, decision.fit)
+
+
+def _stop(job: Job, cause: Cause, message: str, now: float) -> list[e.Event]:
+    """The attempt ends for no fault of its own; it may start again as soon as there is room."""
+    draft = Draft(job, now)
+    assert job.attempt is not None, job
+    assert job.phase in ACTIVE, job
+    spends = restart.spends_budget(job.spec.restart, cause)
+    ledger = Restart(now, job.attempt.number, cause, spends, message=message)
+    stop_attempt(draft, restart.again(job, ledger, now))
+    return settle(draft).events
+
+
+def _shrink(job: Job, decision: Shrink, now: float) -> list[e.Event]:
+    """The same as when a person makes the gang smaller."""
+    draft = Draft(job, now)
+    role = job.spec.role(decision.role)
+    assert role is not None
+    resize(draft, role, decision.replicas)
+    return settle(draft).events

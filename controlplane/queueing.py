@@ -1,0 +1,111 @@
+"""What people may say about queues and the policy, and what is wrong with what they said."""
+
+from collections.abc import Iterator
+
+from controlplane import commands as c
+from controlplane import events as e
+from controlplane.errors import Rejected
+from controlplane.model import Policy, Queue, is_label
+from controlplane.state import DEFAULT_QUEUE
+from controlplane.world import World
+
+GPUS_MAX = 1_000_000_000
+DEPTH_MAX = 32
+_PACKINGS = ("pack", "spread", "pack_emptiest")
+_STRATEGIES = ("final", "initial")
+
+
+def configured(world: World, command: c.DefineQueue | c.RemoveQueue | c.SetPolicy) -> list[e.Event]:
+    """The events of a change to queues or policy; raises Rejected if it may not be."""
+    match command:
+        case c.DefineQueue():
+            return define_queue(world, command)
+        case c.RemoveQueue():
+            return remove_queue(world, command)
+        case c.SetPolicy():
+            return set_policy(world, command)
+
+
+def define_queue(world: World, command: c.DefineQueue) -> list[e.Event]:
+    queue = command.queue
+    for problem in _queue_problems(world, queue):
+        raise Rejected("invalid_queue", problem)
+    return [] if world.queues.get(queue.name) == queue else [e.QueueDefined(queue)]
+
+
+def _queue_problems(world: World, queue: Queue) -> Iterator[str]:
+    if not is_label(queue.name):
+        yield f"{queue.name!r} is not a name a queue may have"
+    for field in ("gpus_max", "nominal", "borrow_max", "lend_max"):
+        number = getattr(queue, field)
+        if number is not None and not 0 <= number <= GPUS_MAX:
+            yield f"{field}: {number} is not between 0 and {GPUS_MAX}"
+    if not 0 <= queue.weight <= GPUS_MAX:
+        yield f"weight: {queue.weight} is not between 0 and {GPUS_MAX}"
+    names = [flavor.name for flavor in queue.flavors]
+    if len(set(names)) < len(names):
+        yield "flavors: two of them have the same name"
+    if queue.parent:
+        yield from _parent_problems(world, queue)
+
+
+def _parent_problems(world: World, queue: Queue) -> Iterator[str]:
+    """A queue's parents must be there, and none of them may be the queue itself."""
+    above, depth = queue.parent, 0
+    while above:
+        if above == queue.name:
+            yield f"parent: {queue.name} would be above itself"
+            return
+        known = world.queues.get(above)
+        if known is None:
+            names = ", ".join(sorted(world.queues))
+            yield f"parent: there is no queue {above!r}; the queues are: {names}"
+            return
+        above, depth = known.parent, depth + 1
+        if depth > DEPTH_MAX:
+            yield f"parent: a tree of queues may be {DEPTH_MAX} deep"
+            return
+
+
+def remove_queue(world: World, command: c.RemoveQueue) -> list[e.Event]:
+    name = command.name
+    if name not in world.queues:
+        raise Rejected("no_such_queue", f"there is no queue {name!r}")
+    if name == DEFAULT_QUEUE.name:
+        raise Rejected("invalid_queue", "the queue default is always there")
+    below = sorted(q.name for q in world.queues.values() if q.parent == name)
+    if below:
+        raise Rejected("queue_in_use", f"{', '.join(below)} would lose what is above them")
+    jobs = sum(job.spec.queue == name for job in world.jobs.values())
+    if jobs:
+        raise Rejected("queue_in_use", f"queue {name} still has {jobs} jobs, finished ones counted")
+    return [e.QueueRemoved(name)]
+
+
+def set_policy(world: World, command: c.SetPolicy) -> list[e.Event]:
+    policy = command.policy
+    for problem in _policy_problems(policy):
+        raise Rejected("invalid_policy", problem)
+    return [] if world.policy == policy else [e.PolicySet(policy)]
+
+
+def _policy_problems(policy: Policy) -> Iterator[str]:
+    if policy.packing not in _PACKINGS:
+        yield f"packing: {policy.packing!r} is not one of {', '.join(_PACKINGS)}"
+    if not policy.strategies or any(name not in _STRATEGIES for name in policy.strategies):
+        yield f"strategies: each must be one of {', '.join(_STRATEGIES)}, and one must be there"
+    if "node" in policy.levels or len(set(policy.levels)) < len(policy.levels):
+        yield "levels: names must differ, and `node` is the level below all of them"
+    numbers = {
+        "ageing_per_hour": policy.ageing_per_hour,
+        "usage_halflife_s": policy.usage_halflife_s,
+        "estimate_s_default": policy.estimate_s_default,
+        "planned_max": policy.planned_max,
+        "protected_s": policy.protected_s,
+        "quarantine_after": policy.quarantine_after,
+    }
+    for field, number in numbers.items():
+        if number is not None and not 0 <= number <= GPUS_MAX:
+            yield f"{field}: {number} is not between 0 and {GPUS_MAX}"
+    if policy.usage_halflife_s == 0:
+        yield "usage_halflife_s: nothing is halved in no time; leave it out to forget at once"

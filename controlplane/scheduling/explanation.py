@@ -1,0 +1,220 @@
+"""The reasons behind a code, with their numbers: what is needed, what is there, by domain.
+
+Several tiers may be in the way of one gang; each is told. The first is the one that decided.
+"""
+
+from controlplane.devices import WHOLE
+from controlplane.job import Job
+from controlplane.model import QuotaModel
+from controlplane.scheduling.fitting import accepts, fit
+from controlplane.scheduling.gangs import Gang
+from controlplane.scheduling.placement import why_never_fits
+from controlplane.scheduling.quota import ANY
+from controlplane.scheduling.reasons import Reason, reason
+from controlplane.scheduling.snapshot import Snapshot
+from controlplane.scheduling.topology import Room, topology_of
+
+_QUOTA_CODES = ("insufficient_quota", "blocked_by_reserved_capacity", "queue_limit")
+_SHARES = (QuotaModel.FAIR, QuotaModel.DESERVED, QuotaModel.FAIR_PREEMPT)
+
+
+def explain(
+    snapshot: Snapshot, gang: Gang, code: str, flavor: str = ANY, head: str = ""
+) -> tuple[Reason, ...]:
+    """Every reason why the gang waits, the one that decided first."""
+    found: list[Reason] = []
+    if head:
+        found.append(_behind(snapshot, gang, snapshot.job(head)))
+    never = why_never_fits(gang.spec, snapshot.world.nodes_by_size)
+    if never:
+        found.append(_never(snapshot, gang, never))
+    if code in _DIRECT:
+        found.append(reason(code, _DIRECT[code]))
+    if code == "non_preemptible_over_quota":
+        found.append(_unpreemptible(snapshot, gang, flavor))
+    quota = _quota(snapshot, gang, flavor, code)
+    found += quota
+    room = _room(snapshot, gang, flavor)
+    found += room
+    asked = snapshot.evicts or snapshot.queues[gang.queue].preempt is not None
+    if asked and not head and (quota or room) and code not in _DIRECT:
+        found.append(_nobody_gives_way(snapshot, gang))
+    if not found:
+        found.append(reason("insufficient_capacity", "others that were ahead took what was free"))
+    return tuple(sorted(found, key=lambda r: r.code != code and not _decides(r, found)))
+
+
+def _decides(one: Reason, found: list[Reason]) -> bool:
+    return one is found[0]
+
+
+_DIRECT = {
+    "gang_incomplete": "not all members of the gang have been submitted",
+    "group_incomplete": "not all gangs of its group have been submitted",
+    "group_incomplete_capacity": "its group does not fit as a whole, and starts together or not",
+    "would_delay_planned_start": "it would delay the planned start of a job ahead of it",
+}
+
+
+def _behind(snapshot: Snapshot, gang: Gang, head: Job) -> Reason:
+    needed = head.spec.gpus
+    known = snapshot.job(gang.id).namespace == head.namespace
+    who = f"{head.namespace}/{head.name}" if known else "a job of another namespace"
+    message = f"{who} is ahead of it, needs {needed} GPUs and waits, too"
+    helps = "the job ahead starts, or the queue gets a discipline that lets others past it"
+    return reason("blocked_by_head", message, needed=needed, helps=helps)
+
+
+def _never(snapshot: Snapshot, gang: Gang, why: str) -> Reason:
+    total = sum(size * n for size, n in snapshot.world.nodes_by_size.items())
+    return reason(
+        "insufficient_capacity",
+        f"it cannot fit on this cluster, even were it empty: {why}",
+        needed=gang.gpus,
+        available=total,
+        helps="more or larger nodes, or fewer or smaller ranks",
+    )
+
+
+def _quota(snapshot: Snapshot, gang: Gang, flavor: str, code: str) -> list[Reason]:
+    queue = snapshot.queues[gang.queue]
+    if not snapshot.has_quotas:
+        left = None if queue.gpus_max is None else queue.gpus_max - snapshot.used(gang.queue)
+        if left is None or gang.gpus <= left:
+            return []
+        return [_limit(gang, queue.name, max(0, left), queue.gpus_max or 0)]
+    tree = snapshot.tree(flavor)
+    left = tree.below_ceiling(gang.queue)
+    found = []
+    if gang.milli > left:
+        ceilings = [b.ceiling for b in tree.branches[gang.queue].path() if b.ceiling < 1 << 59]
+        found.append(_limit(gang, queue.name, max(0, left) // WHOLE, min(ceilings) // WHOLE))
+    model = snapshot.world.policy.model
+    if model in (QuotaModel.CLASSIC, QuotaModel.FAIR) and code != "queue_limit":
+        available = tree.available(gang.queue)
+        if gang.milli > available:
+            found.append(_over(gang, tree.potential(gang.queue), available, code))
+    return found
+
+
+def _limit(gang: Gang, queue: str, left: int, ceiling: int) -> Reason:
+    return reason(
+        "queue_limit",
+        f"it needs {gang.gpus} GPUs; queue {queue} has {left} left of its {ceiling}",
+        needed=gang.gpus,
+        available=left,
+        helps=f"{gang.gpus - left} GPUs less in use by the queue, or a higher ceiling",
+    )
+
+
+def _over(gang: Gang, potential: int, available: int, code: str) -> Reason:
+    name = code if code in _QUOTA_CODES else "insufficient_quota"
+    left = max(0, available) // WHOLE
+    needed = -(-gang.milli // WHOLE)
+    kept = "; the rest is kept for a job ahead" if name == "blocked_by_reserved_capacity" else ""
+    helps = f"{needed - left} GPUs of quota become free"
+    if gang.milli > potential:
+        helps = f"more quota: at most {potential // WHOLE} GPUs can ever be had"
+    message = f"it needs {needed} GPUs of quota; its queue can have {left} more now{kept}"
+    return reason(name, message, needed=needed, available=left, helps=helps)
+
+
+def _unpreemptible(snapshot: Snapshot, gang: Gang, flavor: str) -> Reason:
+    nominal = snapshot.tree(flavor).branches[gang.queue].nominal // WHOLE
+    return reason(
+        "non_preemptible_over_quota",
+        f"what cannot be evicted must stay within the queue's quota of {nominal} GPUs",
+        needed=gang.gpus,
+        available=nominal,
+        helps="let it be preemptible, or give the queue more quota",
+    )
+
+
+def _nobody_gives_way(snapshot: Snapshot, gang: Gang) -> Reason:
+    if snapshot.world.policy.model in _SHARES:
+        told = "its queue has its fair share, or who could give way has no more than theirs"
+        return reason(
+            "fair_share", told, helps="others' usage falls, or the queue gets more weight"
+        )
+    told = "nobody runs who would have to give way to it, or not enough of them"
+    return reason("no_preemption_candidates", told)
+
+
+# ---------------------------------------------------------------- devices
+
+
+def _room(snapshot: Snapshot, gang: Gang, flavor: str) -> list[Reason]:
+    world, free = snapshot.world, snapshot.free
+    if fit(world, free, gang, flavor) is not None:
+        return []
+    willing = [
+        node
+        for node in world.nodes.values()
+        if not node.removed
+        and accepts(node, gang, flavor, as_guest=gang.asks.away_priority is not None)
+    ]
+    if not willing:
+        told = "no node has what its selector asks for and takes it with its taints"
+        return [reason("no_matching_node", told, available=0, helps="label or untaint nodes")]
+    left = sum(free.masks[n.ordinal].bit_count() for n in willing if free.open[n.ordinal])
+    if gang.gpus > left:
+        told = f"it needs {gang.gpus} GPUs; {left} are free"
+        helps = f"{gang.gpus - left} more GPUs become free"
+        short = reason("insufficient_capacity", told, needed=gang.gpus, available=left, helps=helps)
+        if gang.topology is None:
+            return [short]
+        return [short, _topology(snapshot, gang)]
+    if gang.topology is not None:
+        return [_topology(snapshot, gang)]
+    largest = max(
+        (free.masks[n.ordinal].bit_count() for n in willing if free.open[n.ordinal]), default=0
+    )
+    told = (
+        f"{left} GPUs are free, but not so that every rank finds its {gang.largest} on one "
+        f"node; the most on one is {largest}"
+    )
+    room = sum(
+        free.masks[n.ordinal].bit_count() // max(1, gang.largest)
+        for n in willing
+        if free.open[n.ordinal]
+    )
+    return [
+        reason(
+            "fragmented", told, needed=gang.gpus, available=left,
+            helps="smaller ranks, or a policy that consolidates",
+        ),
+        reason(
+            "insufficient_capacity",
+            f"{len(gang.needs)} ranks need {gang.largest} GPUs on one node each; {room} find them",
+            needed=len(gang.needs), available=room,
+        ),
+    ]  # fmt: skip
+
+
+def _topology(snapshot: Snapshot, gang: Gang) -> Reason:
+    """How many ranks each domain of the wanted level could take."""
+    ask = gang.topology
+    assert ask is not None
+    tree = topology_of(snapshot.world)
+    level = tree.level(ask.required or ask.slice_level or ask.preferred)
+    ranks = len(gang.needs) or 1
+    if level is None:
+        told = f"the policy knows no level {ask.required or ask.slice_level!r}"
+        return reason("topology_unsatisfied", told)
+    room = Room(snapshot.free, max(1, gang.largest), allowed=None)
+    by_domain = {d.name: f"{min(room.of(d), ranks)} of {ranks}" for d in tree.root.at(level)}
+    most = max((room.of(d) for d in tree.root.at(level)), default=0)
+    name = ask.required or ask.slice_level
+    if ask.exclusive and most >= ranks:
+        told = f"no {name} is empty, and it wants one for itself"
+        return reason("no_exclusive_domain", told, by_domain=by_domain)
+    if ask.exclusive and most < ranks:
+        told = f"no empty {name} has room for {ranks} ranks"
+        return reason("no_exclusive_domain", told, by_domain=by_domain)
+    told = f"{ranks} ranks must be in one {name}; the most that one takes is {min(most, ranks)}"
+    if ask.slice_size and not ask.required:
+        told = f"{ranks} ranks in groups of {ask.slice_size} in one {name} each do not fit"
+    return reason(
+        "topology_unsatisfied", told, needed=ranks, available=most, by_domain=by_domain,
+        helps=f"room in one {name}, or a preferred level instead of a required one",
+    )  # fmt: skip

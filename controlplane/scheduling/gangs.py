@@ -1,0 +1,93 @@
+"""A job as the scheduler sees it: what it needs, worked out once and kept as long as its spec."""
+
+from controlplane.devices import WHOLE
+from controlplane.job import Job
+from controlplane.lines import Shape, shape_of
+from controlplane.model import JobSpec, Role, Scheduling, TopologyAsk
+from controlplane.world import World
+
+# How many GPUs each rank needs, largest first, with the rank's number.
+Needs = list[tuple[int, int]]
+
+_NO_TOPOLOGY = TopologyAsk()
+_PLAIN = Scheduling()
+
+
+class Gang:
+    """One gang's needs. `milli` is its quota, in thousandths of a GPU."""
+
+    __slots__ = (
+        "asks", "elastic", "expected_s", "gpus", "id", "largest", "milli", "needs", "parts", "pins", "plain",
+        "preemptible", "priority", "queue", "shape", "size", "spec", "topology", "uniform",
+    )  # fmt: skip
+
+    def __init__(self, job: Job) -> None:
+        spec = job.spec
+        self.id = job.id
+        self.spec = spec
+        self.queue = spec.queue
+        self.priority = spec.priority
+        self.asks = asks = spec.scheduling
+        self.preemptible = asks.preemptible
+        self.shape: Shape = shape_of(spec)
+        self.elastic = elastic_role(spec)
+        # None means that nobody said how long it will run.
+        estimate = asks.estimate_s
+        self.expected_s = spec.active_deadline_s if estimate is None else estimate
+        # Ranks that need a part of a device, and ranks that say where they must run.
+        self.parts: list[tuple[int, Role]] = []
+        self.pins: list[tuple[int, Role]] = []
+        self.needs: Needs = []
+        rank = 0
+        for role in spec.roles:
+            ranks = range(rank, rank + role.replicas)
+            rank += role.replicas
+            if role.node:
+                self.pins += [(r, role) for r in ranks]
+            elif role.gpu_share or role.gpu_memory_mib:
+                self.parts += [(r, role) for r in ranks]
+            elif role.gpus:
+                gpus = role.gpus
+                self.needs += [(gpus, r) for r in ranks]
+        self.size = rank
+        if len(spec.roles) > 1:
+            self.needs.sort(key=lambda need: -need[0])
+        self.largest = self.needs[0][0] if self.needs else 0
+        # All ranks with GPUs need equally many: then counting tells whether they fit.
+        self.uniform = bool(self.needs) and self.needs[-1][0] == self.largest
+        self.gpus = sum([need[0] for need in self.needs])
+        pinned = sum([role.gpus * WHOLE or role.gpu_share for _, role in self.pins])
+        shared = sum([role.gpu_share or _share_of_memory(role) for _, role in self.parts])
+        self.milli = self.gpus * WHOLE + pinned + shared
+        self.topology = None if asks.topology == _NO_TOPOLOGY else asks.topology
+        self.plain = asks == _PLAIN and not self.parts and not self.pins
+
+
+# A device whose memory nobody knows is taken for one of this size when quota is counted.
+_MEMORY_MIB_USUAL = 81_920
+
+
+def _share_of_memory(role: Role) -> int:
+    return min(WHOLE, -(-role.gpu_memory_mib * WHOLE // _MEMORY_MIB_USUAL))
+
+
+def elastic_role(spec: JobSpec) -> tuple[str, int] | None:
+    """The role that may start with fewer replicas than it asks for, and the fewest it may have."""
+    # Ranks count through the roles, so only those at the end can come and go.
+    role = spec.roles[-1] if spec.roles else None
+    if role is not None and role.min_replicas is not None and role.min_replicas < role.replicas:
+        return role.name, max(1, role.min_replicas)
+    if spec.min_available is not None and spec.min_available < spec.size:
+        assert role is not None
+        fewest = max(1, spec.min_available - (spec.size - role.replicas))
+        return (role.name, fewest) if fewest < role.replicas else None
+    return None
+
+
+def gang_of(world: World, job: Job) -> Gang:
+    """The job's needs, worked out anew only when its spec has changed."""
+    gang = world.gangs.get(job.id)
+    if gang is None:
+        gang = world.gangs[job.id] = Gang(job)
+    assert isinstance(gang, Gang)
+    return gang

@@ -1,0 +1,248 @@
+"""Who could give way, in which order, and the fewest of them that are enough.
+
+Gangs go whole. What an elastic gang has beyond its least goes first, rank by rank. A set of victims
+is a beginning of the list of candidates from which, in reverse, everyone not needed is taken out
+again; so nobody is evicted unless the preemptor then fits.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from controlplane.devices import FreeDevices
+from controlplane.job import Job
+from controlplane.scheduling.fitting import Fit, fit
+from controlplane.scheduling.gangs import Gang
+from controlplane.scheduling.quota import QuotaTree
+from controlplane.scheduling.snapshot import Snapshot, held_milli
+
+# Up to so many victims each one is tried without; beyond it is counted who is in the way.
+EXACT_MAX = 64
+
+
+class Victim(NamedTuple):
+    """A running gang, or some ranks that it can do without."""
+
+    job: Job
+    gang: Gang
+    priority: int
+    admitted_at: float
+    milli: int
+    ranks: tuple[int, ...] = ()
+
+    @property
+    def queue(self) -> str:
+        return self.gang.queue
+
+
+class Eviction(NamedTuple):
+    """Who goes, and where the preemptor then fits; and who is moved aside to make that true."""
+
+    victims: list[Victim]
+    fit: Fit
+    moved: tuple[tuple[str, Fit], ...] = ()
+
+
+# Whether the quota allows the preemptor in once these are gone, on a tree without them.
+Allowed = Callable[[QuotaTree, Sequence[Victim]], bool]
+
+
+def running(snapshot: Snapshot, queue: str) -> list[Victim]:
+    """The queue's running gangs that may be evicted at all, in no order that matters."""
+    world, now = snapshot.world, snapshot.now
+    found = []
+    for job_id in world.holders.get(queue, ()):
+        if job_id in world.stopping or job_id in snapshot.evicted:
+            continue
+        job = world.jobs[job_id]
+        gang, attempt = snapshot.gang(job_id), job.attempt
+        assert attempt is not None
+        if not gang.preemptible or now - attempt.placed_at < world.policy.protected_s:
+            continue
+        priority = effective_priority(snapshot, job, gang)
+        found.append(Victim(job, gang, priority, attempt.placed_at, held_milli(attempt)))
+    return found
+
+
+def effective_priority(snapshot: Snapshot, job: Job, gang: Gang) -> int:
+    """A guest counts for less: who runs where a taint would have kept it out."""
+    away = gang.asks.away_priority
+    if away is None or job.attempt is None:
+        return gang.priority
+    nodes, tolerates = snapshot.world.nodes, gang.asks.tolerates
+    for slot in job.attempt.placement:
+        if any(taint not in tolerates for taint in nodes[slot.node].info.taints):
+            return away
+    return gang.priority
+
+
+def in_order(snapshot: Snapshot, victims: Sequence[Victim], own_queue: str = "") -> list[Victim]:
+    """Other queues first, then the lowest priority, the least lost, the last to come, the id."""
+    counts_cost = any(v.gang.asks.checkpoint_every_s is not None for v in victims)
+    now = snapshot.now
+
+    def key(victim: Victim) -> tuple[bool, int, float, float, str]:
+        lost = lost_gpu_s(victim, now) if counts_cost else 0.0
+        own = victim.queue == own_queue
+        return own, victim.priority, lost, -victim.admitted_at, victim.job.id
+
+    ordered = sorted(victims, key=key)
+    surplus = [part for victim in ordered for part in _surplus(victim)]
+    return surplus + ordered if surplus else ordered
+
+
+def lost_gpu_s(victim: Victim, now: float) -> float:
+    """GPU-seconds since its last checkpoint, or all of them if it never made one."""
+    ran = max(0.0, now - victim.admitted_at)
+    every = victim.gang.asks.checkpoint_every_s
+    if every:
+        ran %= every
+    return ran * victim.milli / 1_000
+
+
+def _surplus(victim: Victim) -> list[Victim]:
+    if victim.gang.elastic is None:
+        return []
+    name, fewest = victim.gang.elastic
+    attempt = victim.job.attempt
+    assert attempt is not None
+    ranks = [r for r in victim.gang.spec.ranks_of(name) if r < len(attempt.ranks)]
+    return [
+        victim._replace(ranks=(rank,), milli=held_milli(attempt, (rank,)))
+        for rank in reversed(ranks[fewest:])
+    ]
+
+
+class Search:
+    """Looks for the fewest victims from the front of a list that let the preemptor in."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        gang: Gang,
+        flavor: str,
+        is_allowed: Allowed,
+        may_spare: Allowed | None = None,
+    ) -> None:
+        self.snapshot = snapshot
+        self.gang = gang
+        self.flavor = flavor
+        self.is_allowed = is_allowed
+        # What must also hold of those who are left when somebody is spared.
+        self.may_spare = may_spare
+        self.base = snapshot.coming_tree(flavor)
+
+    def fewest(self, candidates: Sequence[Victim]) -> Eviction | None:
+        if not candidates or self._try(candidates) is None:
+            return None
+        low, high = 0, 1
+        while high < len(candidates) and self._try(candidates[:high]) is None:
+            low, high = high, high * 2
+        high = min(high, len(candidates))
+        # Not enough with `low` of them, enough with `high`.
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._try(candidates[:middle]) is None:
+                low = middle
+            else:
+                high = middle
+        chosen = list(candidates[:high])
+        return self._without_the_unneeded(_no_doubles(chosen))
+
+    def _try(self, victims: Sequence[Victim]) -> Fit | None:
+        whole = _no_doubles(victims)
+        if not self._quota_allows(whole, self.is_allowed):
+            return None
+        return fit(self.snapshot.world, self._without(whole), self.gang, self.flavor)
+
+    def _quota_allows(self, victims: Sequence[Victim], is_allowed: Allowed) -> bool:
+        tree = self.base
+        for victim in victims:
+            tree.remove(victim.queue, victim.milli)
+        allowed = is_allowed(tree, victims)
+        for victim in reversed(victims):
+            tree.add(victim.queue, victim.milli)
+        return allowed
+
+    def _without(self, victims: Sequence[Victim]) -> FreeDevices:
+        free = self.snapshot.coming.copy()
+        for victim in victims:
+            assert victim.job.attempt is not None
+            self.snapshot.give_back(free, victim.job.attempt, victim.ranks)
+        return free
+
+    def _without_the_unneeded(self, chosen: list[Victim]) -> Eviction | None:
+        if len(chosen) > EXACT_MAX and self.gang.uniform and not self.gang.parts:
+            chosen = self._in_the_way(chosen)
+        if len(chosen) <= EXACT_MAX:
+            for victim in reversed(chosen.copy()):
+                fewer = [other for other in chosen if other is not victim]
+                if _top_ranks_only(fewer) and self._spares(fewer) and self._try(fewer):
+                    chosen = fewer
+        found = self._try(chosen)
+        return None if found is None else Eviction(chosen, found)
+
+    def _spares(self, left: Sequence[Victim]) -> bool:
+        return self.may_spare is None or self._quota_allows(left, self.may_spare)
+
+    def _in_the_way(self, chosen: list[Victim]) -> list[Victim]:
+        """Those without whom the found placement would not be there, or the quota not enough."""
+        free = self._without(chosen)
+        found = fit(self.snapshot.world, free, self.gang, self.flavor)
+        assert found is not None
+        world = self.snapshot.world
+        spare: dict[int, int] = {}
+        for slot in found.placement:
+            ordinal = world.nodes[slot.node].ordinal
+            room = spare.get(ordinal, free.masks[ordinal].bit_count())
+            spare[ordinal] = room - len(slot.devices)
+        kept: list[Victim] = []
+        for index in range(len(chosen) - 1, -1, -1):
+            victim = chosen[index]
+            takes = _devices_by_node(self.snapshot, victim)
+            fewer = [*chosen[:index], *kept]
+            if (
+                all(n <= spare.get(ordinal, n) for ordinal, n in takes.items())
+                and self._spares(fewer)
+                and self._quota_allows(fewer, self.is_allowed)
+            ):
+                for ordinal, n in takes.items():
+                    if ordinal in spare:
+                        spare[ordinal] -= n
+            else:
+                kept.append(victim)
+        return kept[::-1]
+
+
+def _no_doubles(victims: Sequence[Victim]) -> list[Victim]:
+    """A gang that goes whole does not also give ranks."""
+    whole = {victim.job.id for victim in victims if not victim.ranks}
+    if len(whole) == len(victims):
+        return list(victims)
+    return [v for v in victims if not v.ranks or v.job.id not in whole]
+
+
+def _top_ranks_only(victims: Sequence[Victim]) -> bool:
+    """Whether each elastic gang gives its last ranks and none before a later one."""
+    given: dict[str, list[int]] = {}
+    for victim in victims:
+        if victim.ranks:
+            given.setdefault(victim.job.id, []).append(victim.ranks[0])
+    for victim in victims:
+        if victim.ranks:
+            assert victim.gang.elastic is not None
+            last = victim.gang.spec.ranks_of(victim.gang.elastic[0])[-1]
+            ranks = given[victim.job.id]
+            if max(ranks) != last or max(ranks) - min(ranks) + 1 != len(ranks):
+                return False
+    return True
+
+
+def _devices_by_node(snapshot: Snapshot, victim: Victim) -> dict[int, int]:
+    attempt = victim.job.attempt
+    assert attempt is not None
+    found: dict[int, int] = {}
+    for index in victim.ranks or range(len(attempt.placement)):
+        slot = attempt.placement[index]
+        ordinal = snapshot.world.nodes[slot.node].ordinal
+        found[ordinal] = found.get(ordinal, 0) + len(slot.devices)
+    return found

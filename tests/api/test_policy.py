@@ -1,0 +1,68 @@
+"""Queues with quotas, and the policy, over HTTP; what decided is in the log."""
+
+from tests.api.stand_in import Server, native
+
+
+async def test_a_policy_is_set_shown_and_kept_as_an_event(server: Server) -> None:
+    status, told = await server.call("GET", "/v1/policy")
+    assert (status, told["discipline"]) == (200, "strict_fifo")
+
+    wanted = {"discipline": "easy_backfill", "levels": ["block", "rack"]}
+    status, told = await server.call("PUT", "/v1/policy", wanted)
+    assert (status, told["discipline"], told["levels"]) == (200, "easy_backfill", ["block", "rack"])
+
+    _, page = await server.call("GET", "/v1/events?after=0")
+    kinds = [event["type"] for event in page["items"]]
+    assert "PolicySet" in kinds
+
+
+async def test_a_policy_that_makes_no_sense_is_refused(server: Server) -> None:
+    status, told = await server.call("PUT", "/v1/policy", {"packing": "sideways"})
+    assert (status, told["code"]) == (422, "invalid_policy")
+    status, told = await server.call("PUT", "/v1/policy", {"disciplin": "fifo"})
+    assert (status, told["code"]) == (422, "invalid_body")
+
+
+async def test_a_queue_has_quota_and_a_parent(server: Server) -> None:
+    await server.call("PUT", "/v1/queues/lab", {})
+    body = {"nominal": 4, "parent": "lab", "borrow_max": 2, "preempt": {"reclaim": "any"}}
+    status, told = await server.call("PUT", "/v1/queues/research", body)
+    assert status == 200
+    assert (told["nominal"], told["parent"], told["borrow_max"]) == (4, "lab", 2)
+    assert told["preempt"] == {"reclaim": "any"}
+
+    status, told = await server.call("PUT", "/v1/queues/lab", {"parent": "research"})
+    assert (status, told["code"]) == (422, "invalid_queue")
+    status, told = await server.call("PUT", "/v1/queues/other", {"parent": "nowhere"})
+    assert (status, told["code"]) == (422, "invalid_queue")
+
+
+async def test_a_queue_in_use_cannot_be_removed(server: Server) -> None:
+    await server.call("PUT", "/v1/queues/lab", {})
+    await server.call("PUT", "/v1/queues/research", {"parent": "lab"})
+    assert (await server.call("DELETE", "/v1/queues/lab"))[1]["code"] == "queue_in_use"
+    assert (await server.call("DELETE", "/v1/queues/research"))[0] == 204
+    assert (await server.call("DELETE", "/v1/queues/lab"))[0] == 204
+    assert (await server.call("DELETE", "/v1/queues/default"))[1]["code"] == "invalid_queue"
+
+
+async def test_names_of_other_namespaces_are_not_told(server: Server) -> None:
+    secret = native("secret-project", replicas=2, gpus=8)
+    secret["metadata"]["namespace"] = "other"
+    await server.call("POST", "/v1/jobs", native("holder", gpus=8))
+    await server.call("POST", "/v1/jobs", secret)
+    await server.call("POST", "/v1/jobs", native("mine", gpus=1))
+    _, told = await server.call("GET", "/v1/jobs/default/mine/why")
+    assert told["ahead"] == ["(another namespace)"]
+    assert "secret-project" not in str(told)
+
+
+async def test_a_drained_node_lets_its_gangs_go(server: Server) -> None:
+    await server.call("POST", "/v1/jobs", native("train", gpus=8))
+    _, job = await server.call("GET", "/v1/jobs/default/train")
+    node = job["attempt"]["ranks"][0]["node"]
+    status, told = await server.call("POST", f"/v1/nodes/{node}/drain")
+    assert (status, told["cordoned"]) == (200, True)
+    _, job = await server.call("GET", "/v1/jobs/default/train")
+    assert job["restarts"][0]["cause"] == "preemption"
+    assert "drained" in job["restarts"][0]["message"]

@@ -1,0 +1,130 @@
+"""The events that lead to where a scenario begins: nodes, queues, and what runs already."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from controlplane import commands as c
+from controlplane import events as e
+from controlplane.decider import decide
+from controlplane.model import NodeInfo, Slot
+from controlplane.scheduling.fitting import Fit, fit
+from controlplane.scheduling.gangs import gang_of
+from controlplane.world import World
+from tests.conformance.gangs.reading import OneJob, jobs, nodes, policy, queues
+
+# A rank that a scenario counts but gives no place to is on a node that nobody else has.
+ELSEWHERE = "elsewhere"
+
+
+class History:
+    def __init__(self, scenario: dict[str, Any]) -> None:
+        self.scenario = scenario
+        self.world = World()
+        self.events: list[e.Recorded] = []
+        self.nodes = nodes(scenario)
+        self.waiting = jobs(scenario, "pending")
+        self._describe()
+        self._run()
+        self._break()
+
+    def record(self, event: e.Event, at: float = 0.0) -> None:
+        at = max(at, self.world.at)
+        recorded = e.Recorded(self.world.position + 1, at, event)
+        self.world.apply(recorded)
+        self.events.append(recorded)
+
+    def _describe(self) -> None:
+        self.record(e.PolicySet(policy(self.scenario)))
+        for queue in queues(self.scenario):
+            self.record(e.QueueDefined(queue))
+        missing = sum(_unplaced(job) for job in jobs(self.scenario, "running"))
+        if missing:
+            self.nodes.append(NodeInfo(ELSEWHERE, missing))
+        for node in self.nodes:
+            self.record(e.NodeReported(node.name, node))
+        for said in self.scenario["nodes"]:
+            if said.get("state") in ("cordoned", "drained", "draining"):
+                self.record(e.NodeCordoned(said["id"]))
+
+    def _run(self) -> None:
+        """Submissions in order of arrival, so that who came first is told by the log."""
+        running = jobs(self.scenario, "running")
+        for job in sorted(running, key=lambda job: (job.arrival, job.id)):
+            self.record(submitted(job), 0.0)
+        places = {id(job.given): list(_places(job.given)) for job in running}
+        for job in sorted(running, key=lambda j: j.given.get("admitted_at", j.arrival)):
+            found = self._fit(job, places[id(job.given)])
+            self.record(
+                e.GangPlaced(job.id, 1, found.placement, found.shares, job.given.get("flavor", "")),
+                job.given.get("admitted_at", job.arrival),
+            )
+            self.record(e.RanksStarted(job.id, 1, tuple(range(job.spec.size))))
+            self.record(e.GangStarted(job.id, 1))
+
+    def _fit(self, job: OneJob, places: list[str]) -> Fit:
+        """Where the scenario says, on the lowest devices; anywhere if it does not say."""
+        world = self.world
+        if "placement" not in job.given:
+            gang = gang_of(world, world.jobs[job.id])
+            found = fit(world, world.free, gang, job.given.get("flavor", ""))
+            assert found is not None, f"{job.id} does not fit where the scenario begins"
+            return found
+        free = world.free.copy()
+        slots = []
+        for rank in range(job.spec.size):
+            role, _ = job.spec.role_of(rank)
+            name = places.pop(0) if places else ELSEWHERE
+            node = world.nodes[name]
+            mask = free.masks[node.ordinal]
+            devices = [i for i in range(node.info.gpus) if mask >> i & 1][: role.gpus]
+            assert len(devices) == role.gpus, f"{job.id} does not fit on {name}"
+            free.hold(node.ordinal, sum(1 << i for i in devices))
+            slots.append(Slot(name, tuple(devices)))
+        if job.given.get("copies", 1) > 1:
+            job.given.setdefault("_places", places)
+        return Fit(tuple(slots))
+
+    def _break(self) -> None:
+        """Nodes that are down went down under what runs on them."""
+        for said in self.scenario["nodes"]:
+            if said.get("state") == "down":
+                self.lose(said["id"])
+
+    def lose(self, node: str) -> None:
+        on_it = [(job.id, job.attempt.number, ranks) for job, ranks in self.world.ranks_on(node)]
+        self._decide(c.ReportNodeLost(node=node, message="it is down"))
+        for job, attempt, ranks in on_it:
+            self._decide(c.ReportRanks(job=job, attempt=attempt, gone=tuple(ranks)))
+
+    def _decide(self, command: c.AnyCommand) -> None:
+        for event in decide(self.world, command, self.world.at):
+            self.record(event)
+
+    def submit_all(self) -> None:
+        """Everyone who waits has come; for scenarios without a clock."""
+        for job in sorted(self.waiting, key=lambda job: (job.arrival, job.id)):
+            self.record(submitted(job), job.arrival)
+
+
+def submitted(job: OneJob) -> e.JobSubmitted:
+    return e.JobSubmitted(job.id, "default", job.id, job.spec)
+
+
+def _unplaced(job: OneJob) -> int:
+    if "placement" not in job.given or job.given.get("copies", 1) > 1:
+        return 0
+    placed = sum(job.given["placement"].values())
+    return max(0, job.spec.size - placed) * job.spec.roles[0].gpus
+
+
+def _places(given: dict[str, Any]) -> Iterator[str]:
+    for node, count in given.get("placement", {}).items():
+        yield from [node] * count
+
+
+def counts(placement: Sequence[Slot]) -> dict[str, int]:
+    """How many ranks are on which node."""
+    found: dict[str, int] = {}
+    for slot in placement:
+        found[slot.node] = found.get(slot.node, 0) + 1
+    return found

@@ -1,0 +1,264 @@
+"""Scenarios without a clock: one scheduling pass on the given state, or passes until nothing changes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from controlplane.model import Placement
+from controlplane.scheduling.cycle import decide_pass
+from controlplane.scheduling.decisions import Claim, Decision, Evict, GiveUp, Hold, Replace, Start
+from controlplane.scheduling.reasons import Reason
+from controlplane.scheduling.snapshot import Snapshot
+from tests.conformance.gangs.history import ELSEWHERE, History, counts
+
+
+class Outcome:
+    """What one pass decided, as scenarios ask about it."""
+
+    def __init__(self, history: History, decisions: Sequence[Decision]) -> None:
+        world = history.world
+        self.history = history
+        self.starts = {d.job: d.fit for d in decisions if isinstance(d, Start)}
+        self.claims = {d.job: d.fit for d in decisions if isinstance(d, Claim)}
+        self.moves = {d.job: d.moves_to for d in decisions if isinstance(d, Evict) and d.moves_to}
+        self.victims = [d.job for d in decisions if isinstance(d, Evict) and not d.moves_to]
+        self.gave_up = {d.job: d.reason for d in decisions if isinstance(d, GiveUp)}
+        self.reasons: dict[str, Sequence[Reason]] = {
+            d.job: d.reasons for d in decisions if isinstance(d, Hold)
+        }
+        self.reasons |= {job: (told,) for job, told in self.gave_up.items()}
+        self.placements: dict[str, Placement] = {}
+        for job in world.jobs.values():
+            if job.attempt is not None:
+                self.placements[job.id] = job.attempt.placement
+        for d in decisions:
+            if isinstance(d, Replace):
+                slots = list(self.placements[d.job])
+                for rank, slot in zip(d.ranks, d.slots, strict=True):
+                    slots[rank] = slot
+                self.placements[d.job] = tuple(slots)
+        for job_id, found in {**self.starts, **self.claims, **self.moves}.items():
+            self.placements[job_id] = found.placement
+
+    def queue_of(self, job: str) -> str:
+        return self.history.world.jobs[job].spec.queue
+
+
+def run(scenario: dict[str, Any]) -> Outcome:
+    history = History(scenario)
+    history.submit_all()
+    history.world.check()
+    for event in scenario.get("events", ()):
+        happen(history, event)
+    snapshot = Snapshot(history.world)
+    return Outcome(history, decide_pass(snapshot, lambda job, code: True))
+
+
+def happen(history: History, event: dict[str, Any]) -> None:
+    """What a scenario lets happen before its one decision; often it is in the nodes' states already."""
+    match event["kind"]:
+        case "node_down":
+            if history.world.nodes[event["node"]].ready:
+                history.lose(event["node"])
+        case "replica_failed":
+            if history.world.nodes[ELSEWHERE].ready:
+                history.lose(ELSEWHERE)
+        case other:
+            raise AssertionError(f"nobody knows what {other} is")
+
+
+def same_but_for_ids(scenario: dict[str, Any], one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether two sets of victims differ only in the ids of jobs that are equal in all else."""
+
+    def kind(name: str) -> str:
+        given = next(j for j in scenario["running"] if name in (j["id"], name.split("#")[0]) and
+                     j["id"] in (name, name.split("#")[0]))  # fmt: skip
+        fields = {k: v for k, v in given.items() if k not in ("id", "copies")}
+        return repr(sorted(fields.items()))
+
+    return sorted(map(kind, one)) == sorted(map(kind, other))
+
+
+def check(scenario: dict[str, Any], outcome: Outcome) -> None:
+    for key, value in scenario["expect"].items():
+        CHECKS[key](scenario, outcome, value)
+
+
+def _ids(outcome: Outcome, names: Sequence[str]) -> set[str]:
+    """Copies are meant when their common name is."""
+    known = outcome.history.world.jobs
+    return {job for name in names for job in known if job == name or job.rpartition("#")[0] == name}
+
+
+def _admitted(scenario: Any, outcome: Outcome, names: Sequence[str]) -> None:
+    started = set(outcome.starts)
+    if scenario["policy"].get("consolidate"):
+        # Who waits for others to move aside has been let in, too.
+        started |= set(outcome.claims)
+    assert started == _ids(outcome, names)
+
+
+def _admitted_later(scenario: Any, outcome: Outcome, names: Sequence[str]) -> None:
+    assert set(outcome.claims) == _ids(outcome, names)
+
+
+def _pending(scenario: Any, outcome: Outcome, codes: dict[str, str]) -> None:
+    for job, code in codes.items():
+        assert job not in outcome.starts, f"{job} starts"
+        assert job not in outcome.claims, f"{job} was promised a place"
+        told = [reason.code for reason in outcome.reasons.get(job, ())]
+        assert code in told, f"{job} waits for {told}, not {code}"
+
+
+def _victims(scenario: Any, outcome: Outcome, names: Sequence[str]) -> None:
+    same = sorted(outcome.victims) == sorted(names)
+    assert same or same_but_for_ids(scenario, outcome.victims, names), outcome.victims
+
+
+def _evicted(scenario: Any, outcome: Outcome, names: Sequence[str]) -> None:
+    assert sorted([*outcome.victims, *outcome.gave_up]) == sorted(names)
+
+
+def _survives(scenario: Any, outcome: Outcome, names: Sequence[str]) -> None:
+    touched = {*outcome.victims, *outcome.gave_up, *outcome.moves}
+    assert not touched & _ids(outcome, names)
+
+
+def _placement(scenario: Any, outcome: Outcome, wanted: dict[str, dict[str, int]]) -> None:
+    for job, on in wanted.items():
+        assert counts(outcome.placements[job]) == on
+
+
+def _per_domain(scenario: Any, outcome: Outcome, wanted: dict[str, dict[str, int]]) -> None:
+    path = {n["id"]: n.get("path", []) for n in scenario["nodes"]}
+    for job, domains in wanted.items():
+        found: dict[str, int] = {}
+        for node, count in counts(outcome.placements[job]).items():
+            for domain in path[node]:
+                found[domain] = found.get(domain, 0) + count
+        assert {d: found.get(d, 0) for d in domains} == domains
+        assert sum(domains.values()) == len(outcome.placements[job])
+
+
+def _explain(scenario: Any, outcome: Outcome, wanted: dict[str, str]) -> None:
+    told = [reason.by_domain for reasons in outcome.reasons.values() for reason in reasons]
+    assert wanted in told, told
+
+
+def _flavor(scenario: Any, outcome: Outcome, wanted: dict[str, str]) -> None:
+    found = {**outcome.starts, **outcome.claims}
+    assert {job: found[job].flavor for job in wanted} == wanted
+
+
+def _admitted_count(scenario: Any, outcome: Outcome, wanted: dict[str, int]) -> None:
+    found = dict.fromkeys(wanted, 0)
+    for job in outcome.starts:
+        found[outcome.queue_of(job)] += 1
+    assert found == wanted
+
+
+def _jain(scenario: Any, outcome: Outcome, wanted: float) -> None:
+    """Jain's index of what each queue got, by itself: (sum x)^2 / (n sum x^2)."""
+    got = [
+        sum(outcome.queue_of(job) == queue["id"] for job in outcome.starts)
+        for queue in scenario["queues"]
+    ]
+    index = sum(got) ** 2 / (len(got) * sum(x * x for x in got))
+    assert abs(index - wanted) < 0.05
+
+
+def _victim_count(scenario: Any, outcome: Outcome, wanted: dict[str, int]) -> None:
+    found = dict.fromkeys(wanted, 0)
+    for job in outcome.victims:
+        found[outcome.queue_of(job)] = found.get(outcome.queue_of(job), 0) + 1
+    assert found == wanted
+
+
+def _victims_on(scenario: Any, outcome: Outcome, wanted: Sequence[str]) -> None:
+    before = outcome.history.world.jobs
+    on = {slot.node for job in outcome.victims for slot in before[job].attempt.placement}
+    assert on == set(wanted)
+
+
+def _moved_count(scenario: Any, outcome: Outcome, wanted: int) -> None:
+    assert len(outcome.moves) == wanted
+
+
+def _moved(scenario: Any, outcome: Outcome, wanted: dict[str, dict[str, str]]) -> None:
+    for job, way in wanted.items():
+        before = outcome.history.world.jobs[job].attempt
+        assert counts(before.placement).keys() == {way["from"]}
+        assert counts(outcome.moves[job].placement).keys() == {way["to"]}
+    assert set(outcome.moves) == set(wanted)
+
+
+def _final_nodes(scenario: Any, outcome: Outcome, wanted: dict[str, str]) -> None:
+    """'any, whole node': the job has all devices of the node it is on."""
+    sizes = {n["id"]: n["gpus"] for n in scenario["nodes"]}
+    for job, told in wanted.items():
+        slots = outcome.placements[job]
+        if told in sizes:
+            assert counts(slots).keys() == {told}
+        else:
+            assert "whole node" in told
+            assert len(counts(slots)) == 1
+            assert sum(len(slot.devices) for slot in slots) == sizes[slots[0].node]
+
+
+def _final_shape(scenario: Any, outcome: Outcome, wanted: dict[str, str]) -> None:
+    """'3 replicas on one node', 'other node': who is whole on a node, and not on another's."""
+    taken: set[str] = set()
+    for job, told in wanted.items():
+        on = set(counts(outcome.placements[job]))
+        assert len(on) == 1, f"{job} is on {on}, not: {told}"
+        assert not on & taken, f"{job} shares a node"
+        taken |= on
+        words = told.split()
+        if words[0].isdigit():
+            assert len(outcome.placements[job]) == int(words[0])
+
+
+def _still_running(scenario: Any, outcome: Outcome, names: Sequence[str]) -> None:
+    assert not {*outcome.victims, *outcome.gave_up} & set(names)
+
+
+def _invariant(scenario: Any, outcome: Outcome, told: str) -> None:
+    """Whatever it says: gangs are whole, and no device is given away twice."""
+    world = outcome.history.world
+    for job, found in {**outcome.starts, **outcome.claims}.items():
+        spec = world.jobs[job].spec
+        elastic = any(role.min_replicas is not None for role in spec.roles)
+        assert elastic or len(found.placement) == spec.size
+    taken: dict[tuple[str, int], str] = {}
+    for job, found in outcome.starts.items():
+        for slot in found.placement:
+            for device in slot.devices:
+                assert taken.setdefault((slot.node, device), job) == job or found.shares
+
+
+def _no_check(scenario: Any, outcome: Outcome, told: Any) -> None:
+    """A remark for the reader."""
+
+
+CHECKS = {
+    "admitted": _admitted,
+    "admitted_after_victims_gone": _admitted_later,
+    "pending": _pending,
+    "victims": _victims,
+    "evicted": _evicted,
+    "survives": _survives,
+    "placement": _placement,
+    "per_domain": _per_domain,
+    "explain": _explain,
+    "flavor": _flavor,
+    "admitted_count": _admitted_count,
+    "jain_index": _jain,
+    "victim_count": _victim_count,
+    "victims_on": _victims_on,
+    "moved_count": _moved_count,
+    "moved": _moved,
+    "final_nodes": _final_nodes,
+    "final_shape": _final_shape,
+    "still_running": _still_running,
+    "invariant": _invariant,
+    "note": _no_check,
+}

@@ -1,0 +1,159 @@
+"""Small random worlds for the scheduler, and a driver that lets its decisions happen at once."""
+
+from hypothesis import strategies as st
+
+from controlplane import commands as c
+from controlplane import events as e
+from controlplane.decider import decide
+from controlplane.enactment import enact
+from controlplane.model import (
+    Discipline,
+    DoneWhen,
+    JobSpec,
+    NodeInfo,
+    Policy,
+    Preempt,
+    Queue,
+    QuotaModel,
+    Reclaim,
+    Role,
+    Scheduling,
+    TopologyAsk,
+    WithinQueue,
+)
+from controlplane.scheduling.cycle import Pass
+from controlplane.scheduling.decisions import Decision, Evict, Start
+from controlplane.scheduling.snapshot import Snapshot
+from controlplane.world import World
+
+QUEUES = ("default", "left", "right", "inner")
+
+preempts = st.builds(
+    Preempt,
+    within_queue=st.sampled_from(WithinQueue),
+    reclaim=st.sampled_from(Reclaim),
+    borrow_below=st.sampled_from([None, 0]),
+)
+small = st.integers(0, 8)
+maybe = st.none() | small
+
+
+@st.composite
+def policies(draw, models=tuple(QuotaModel), disciplines=tuple(Discipline)):
+    return Policy(
+        model=draw(st.sampled_from(models)),
+        discipline=draw(st.sampled_from(disciplines)),
+        strategies=draw(st.sampled_from([("final",), ("final", "initial"), ("initial",)])),
+        preempt=draw(preempts),
+        consolidate=draw(st.booleans()),
+        packing=draw(st.sampled_from(["pack", "spread"])),
+        ageing_per_hour=draw(st.sampled_from([0.0, 10.0])),
+    )
+
+
+@st.composite
+def trees(draw):
+    """A cohort with a queue and another cohort below it, and one queue by itself."""
+    return [
+        Queue("lab", nominal=draw(st.sampled_from([None, 2]))),
+        Queue("left", parent="lab", nominal=draw(small), borrow_max=draw(maybe),
+              lend_max=draw(maybe), weight=draw(st.sampled_from([0.5, 1.0, 2.0]))),
+        Queue("floor", parent="lab"),
+        Queue("inner", parent="floor", nominal=draw(small), gpus_max=draw(maybe)),
+        Queue("right", parent="lab", nominal=draw(small)),
+        Queue("default", gpus_max=draw(maybe), nominal=draw(maybe)),
+    ]  # fmt: skip
+
+
+@st.composite
+def specs(draw):
+    ask = draw(st.sampled_from([
+        TopologyAsk(), TopologyAsk(), TopologyAsk(required="rack"), TopologyAsk(preferred="rack"),
+        TopologyAsk(slice_level="rack", slice_size=2),
+        TopologyAsk(required="rack", exclusive=True),
+    ]))  # fmt: skip
+    shared = draw(st.integers(0, 9)) == 0
+    roles = [
+        Role(name="worker", replicas=draw(st.integers(1, 4)), gpus=0 if shared else draw(st.integers(0, 4)),
+             gpu_share=draw(st.sampled_from([250, 500, 700])) if shared else 0)
+    ]  # fmt: skip
+    if draw(st.integers(0, 4)) == 0:
+        roles.append(Role(name="extra", gpus=draw(st.integers(0, 3))))
+    return JobSpec(
+        roles=tuple(roles),
+        done_when=DoneWhen("worker"),
+        queue=draw(st.sampled_from(QUEUES)),
+        priority=draw(st.integers(-1, 2)),
+        scheduling=Scheduling(
+            topology=ask,
+            preemptible=draw(st.integers(0, 5)) > 0,
+            estimate_s=draw(st.sampled_from([None, 5.0, 50.0])),
+        ),
+    )
+
+
+clusters = st.lists(st.tuples(st.integers(1, 8), st.sampled_from("abc")), min_size=1, max_size=5)
+
+
+class Sandbox:
+    """A world whose scheduler decides pass after pass; whoever is told to stop is gone at once."""
+
+    def __init__(self, nodes, queues, policy) -> None:
+        self.world = World()
+        self.evictions = 0
+        self.record(e.PolicySet(policy))
+        for queue in queues:
+            self.record(e.QueueDefined(queue))
+        for number, (gpus, rack) in enumerate(nodes):
+            info = NodeInfo(f"n{number}", gpus, rack=rack)
+            self.record(e.NodeReported(info.name, info))
+
+    def record(self, event: e.Event) -> None:
+        world = self.world
+        world.apply(e.Recorded(world.position + 1, world.at + 1.0, event))
+
+    def submit(self, name: str, spec: JobSpec) -> None:
+        self.record(e.JobSubmitted(name, "default", name, spec))
+
+    def look(self) -> list[Decision]:
+        return Pass(Snapshot(self.world)).run()
+
+    def one_pass(self) -> list[Decision]:
+        decisions = self.look()
+        for decision in decisions:
+            for event in enact(self.world, decision, self.world.at):
+                self.record(event)
+            self.evictions += isinstance(decision, Evict)
+        self.world.check()
+        self._start([d.job for d in decisions if isinstance(d, Start)])
+        self._clear_away()
+        return decisions
+
+    def _start(self, jobs: list[str]) -> None:
+        for job in jobs:
+            attempt = self.world.jobs[job].attempt
+            ranks = tuple(range(len(attempt.ranks)))
+            self._do(c.ReportRanks(job=job, attempt=attempt.number, started=ranks))
+
+    def _clear_away(self) -> None:
+        for job in list(self.world.stopping):
+            attempt = self.world.jobs[job].attempt
+            ranks = tuple(range(len(attempt.ranks)))
+            self._do(c.ReportRanks(job=job, attempt=attempt.number, gone=ranks))
+
+    def finish(self, job: str) -> None:
+        attempt = self.world.jobs[job].attempt
+        exits = tuple(c.Exit(rank, 0) for rank in range(len(attempt.ranks)))
+        self._do(c.ReportRanks(job=job, attempt=attempt.number, exited=exits))
+
+    def _do(self, command: c.AnyCommand) -> None:
+        for event in decide(self.world, command, self.world.at):
+            self.record(event)
+
+    def settle(self, passes_max: int = 60) -> int:
+        """Passes until one decides nothing new; the number of them."""
+        for number in range(passes_max):
+            decisions = self.one_pass()
+            if not any(isinstance(d, Start | Evict) for d in decisions):
+                return number
+        raise AssertionError(f"{passes_max} passes and {self.evictions} evictions, and no rest")
