@@ -127,12 +127,7 @@ async def set_policy(request: web.Request, query: NoQuery) -> web.Response:
 
 def _spelt_out(policy: Policy) -> dict[str, Any]:
     """With what equals its default, which is left out when it is written to the log."""
-    preempt, start = policy.preempt, policy.start
-    return {
-        **asdict(policy),
-        "preempt": asdict(preempt),
-        "start": None if start is None else asdict(start),
-    }
+    return {**asdict(policy), "preempt": asdict(policy.preempt)}
 
 
 _QUEUE = "/v1/queues/{name}"

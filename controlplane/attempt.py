@@ -317,9 +317,14 @@ def _changed(attempt: Attempt, changes: RankChanges) -> Attempt:
     return replace(attempt, ranks=tuple(ranks), up=up, holding=holding)
 
 
+def leaving(attempt: Attempt) -> list[int]:
+    """The ranks that were let go and still hold their devices."""
+    return [i for i, rank in enumerate(attempt.ranks) if rank.let_go and rank.state in HOLDING]
+
+
 def missing(attempt: Attempt) -> list[int]:
     """The ranks of which nothing is left though they should run."""
-    return [i for i, rank in enumerate(attempt.ranks) if rank.state in MISSING]
+    return [i for i, rank in enumerate(attempt.ranks) if rank.state in MISSING and not rank.let_go]
 
 
 def count_up(attempt: Attempt) -> int:

@@ -4,11 +4,8 @@ A pass decides on one world; its decisions are taken in one after the other in t
 were made, so each finds the world as the pass had left it.
 """
 
-from collections.abc import Iterator
-
 from controlplane import events as e
 from controlplane import restart
-from controlplane.decider import resize
 from controlplane.job import ACTIVE, CLAIMED, Job
 from controlplane.model import Cause, Restart
 from controlplane.scheduling.cycle import placed
@@ -31,7 +28,7 @@ def enact(world: World, decision: Decision, now: float) -> list[e.Event]:
     job = world.jobs[decision.job]
     match decision:
         case Start():
-            return list(_start(world, job, decision))
+            return [placed(world, job, decision.fit)]
         case Evict():
             return _stop(job, Cause.PREEMPTION, decision.message, now)
         case GiveUp():
@@ -53,12 +50,6 @@ def enact(world: World, decision: Decision, now: float) -> list[e.Event]:
             return [e.GangHeld(job.id, CLAIMED, message)]
 
 
-def _start(world: World, job: Job, decision: Start) -> Iterator[e.Event]:
-    if decision.role:
-        yield e.JobScaled(job.id, decision.role, decision.replicas)
-    yield placed(world, job, decision.fit)
-
-
 def _stop(job: Job, cause: Cause, message: str, now: float) -> list[e.Event]:
     """The attempt ends for no fault of its own; it may start again as soon as there is room."""
     draft = Draft(job, now)
@@ -71,9 +62,10 @@ def _stop(job: Job, cause: Cause, message: str, now: float) -> list[e.Event]:
 
 
 def _shrink(job: Job, decision: Shrink, now: float) -> list[e.Event]:
-    """The same as when a person makes the gang smaller."""
+    """Ranks that the gang can do without are let go; it gets others when there is room again."""
     draft = Draft(job, now)
-    role = job.spec.role(decision.role)
-    assert role is not None
-    resize(draft, role, decision.replicas)
+    assert job.attempt is not None, job
+    told = "others need the room more"
+    number = job.attempt.number
+    draft.add(e.RanksLost(job.id, number, decision.ranks, told, Cause.SCALED))
     return settle(draft).events

@@ -334,13 +334,13 @@ def scales_in_place(job: Job, role: str) -> bool:
     The role must be made for it, and be the last one, since ranks count through the roles.
     """
     last = job.spec.roles[-1]
-    return job.phase is Phase.RUNNING and last.name == role and last.is_elastic
+    return job.phase is Phase.RUNNING and last.name == role and job.spec.grows
 
 
 def ranks_wanted(job: Job) -> range:
     """The ranks that a running gang should have and has not: it was told to grow."""
     attempt, size = job.attempt, job.spec.size
-    if job.phase is not Phase.RUNNING or attempt is None or not job.spec.roles[-1].is_elastic:
+    if job.phase is not Phase.RUNNING or attempt is None or not job.spec.grows:
         return range(0)
     first = a.staying(attempt, size)
     if any(rank.state in a.HOLDING for rank in attempt.ranks[first:]):

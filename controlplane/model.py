@@ -254,6 +254,13 @@ class JobSpec(Value, frozen=True, kw_only=True):
         return sum([role.replicas for role in self.roles])
 
     @property
+    def grows(self) -> bool:
+        """Whether it may run with fewer ranks than it asks for, and get the others later."""
+        if self.min_available is not None and self.min_available < self.size:
+            return True
+        return bool(self.roles) and self.roles[-1].is_elastic
+
+    @property
     def gpus(self) -> int:
         """How many GPUs the whole gang needs."""
         return sum([role.replicas * role.gpus for role in self.roles])
@@ -425,7 +432,6 @@ class Policy(Value, frozen=True, kw_only=True):
     protected_s: float = 0.0
     # A node that was lost so often within a day takes no more work until somebody uncordons it.
     quarantine_after: int | None = None
-    start: StartPolicy | None = None
     # Whether it is recorded when the reason changes for which a job waits.
     records_reasons: bool = True
 

@@ -117,7 +117,7 @@ class World(State):
             self.claimed.pop(job.id, None)
 
     def _note_growth(self, job: Job) -> None:
-        if job.spec.roles[-1].is_elastic and ranks_wanted(job):
+        if job.spec.grows and ranks_wanted(job):
             self.growing[job.id] = None
         else:
             self.growing.pop(job.id, None)
@@ -133,11 +133,18 @@ class World(State):
             insort(self.endings, (ends_at, job.id))
         if attempt.state is _STOPPING:
             self.stopping[job.id] = None
+        self._note_leaving(job, attempt)
         asks = job.spec.scheduling
         if asks.topology.exclusive:
             self.exclusive[job.id] = None
         if asks.repair is _REPLACE:
             self._note_repair(job, attempt)
+
+    def _note_leaving(self, job: Job, attempt: Attempt) -> None:
+        if attempt.state in a.LIVE and a.leaving(attempt):
+            self.shrinking[job.id] = None
+        else:
+            self.shrinking.pop(job.id, None)
 
     def _note_repair(self, job: Job, attempt: Attempt) -> None:
         if attempt.state in a.LIVE and a.missing(attempt):
@@ -148,6 +155,7 @@ class World(State):
     def _forget_holder(self, job: Job) -> None:
         self.holders.get(job.spec.queue, {}).pop(job.id, None)
         self.stopping.pop(job.id, None)
+        self.shrinking.pop(job.id, None)
         self.exclusive.pop(job.id, None)
         self.crippled.pop(job.id, None)
         ends_at = self._ends_at.pop(job.id, None)
@@ -182,8 +190,10 @@ class World(State):
         elif old is None or old.state is not new.state or old.number != new.number:
             self.live[after.id] = None
             self._note_holder(after)
-        elif after.spec.scheduling.repair is _REPLACE:
-            self._note_repair(after, new)
+        elif isinstance(event, e.RanksLost | e.RanksGone | e.RanksExited | e.RanksReplaced):
+            self._note_leaving(after, new)
+            if after.spec.scheduling.repair is _REPLACE:
+                self._note_repair(after, new)
         if new is None:
             return
         if isinstance(event, e.RanksAdded):
@@ -373,6 +383,8 @@ class World(State):
         # domain for themselves, and that wait for ranks to be replaced.
         self.holders: dict[str, dict[str, None]] = {}
         self.stopping: dict[str, None] = {}
+        # The jobs of which some ranks were let go and have not left yet.
+        self.shrinking: dict[str, None] = {}
         self.exclusive: dict[str, None] = {}
         self.crippled: dict[str, None] = {}
         # When gangs are expected to end, in order; kept while some discipline plans ahead.
@@ -429,6 +441,7 @@ class World(State):
         }
         assert self.claimed.keys() == twin.claimed.keys()
         assert self.stopping.keys() == twin.stopping.keys()
+        assert self.shrinking.keys() == twin.shrinking.keys()
         assert self.exclusive.keys() == twin.exclusive.keys()
         assert self.crippled.keys() == twin.crippled.keys()
         assert self.endings == twin.endings

@@ -10,6 +10,7 @@ from operator import attrgetter
 
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.structure import shown
+from controlplane.kinds.wishes import wish_problems
 from controlplane.model import OUR_NAMES, JobSpec, Role, is_label
 
 RANKS_MAX = 10_000
@@ -142,6 +143,7 @@ def problems(namespace: str, name: str, spec: JobSpec) -> list[Problem]:
     if not 0 <= spec.workload.exit_rank < max(size, 1):
         told = f"{spec.workload.exit_rank} is no rank of this gang"
         found.append(("spec.workload.exit_rank", told))
+    found += wish_problems(spec)
     return found
 
 

@@ -23,6 +23,8 @@ from controlplane.model import (
     RestartPolicy,
     RestartRule,
     Role,
+    Scheduling,
+    StartPolicy,
     Workload,
 )
 
@@ -58,6 +60,12 @@ class NativeRole(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     starts_after: str = ""
     expendable: bool = False
     oom_is_permanent: bool = False
+    # A part of one device instead of whole ones, in thousandths or as memory.
+    gpu_share: int = 0
+    gpu_memory_mib: int = 0
+    # The node, and its devices, on which this role must run.
+    node: str = ""
+    devices: tuple[int, ...] = ()
 
 
 class Origin(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -84,6 +92,8 @@ class NativeSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     clean: CleanPods = CleanPods.NONE
     managed_by: str = ""
     workload: Workload = Workload()
+    scheduling: Scheduling = Scheduling()
+    start: StartPolicy | None = None
 
 
 class NativeJob(Struct, frozen=True, forbid_unknown_fields=True):
@@ -150,6 +160,10 @@ def _role(role: NativeRole, findings: Findings) -> Role:
         starts_after=role.starts_after,
         expendable=role.expendable,
         oom_is_permanent=role.oom_is_permanent,
+        gpu_share=role.gpu_share,
+        gpu_memory_mib=role.gpu_memory_mib,
+        node=role.node,
+        devices=role.devices,
         **given,
     )
 

@@ -149,11 +149,11 @@ class Pass:
             return self.planner.fit_now(gang, flavor)
         return fit(self.snapshot.world, self.snapshot.free, gang, flavor)
 
-    def _start(self, gang: Gang, found: Fit, *, role: str = "", replicas: int = 0) -> bool:
+    def _start(self, gang: Gang, found: Fit) -> bool:
         self.snapshot.take(gang, found)
         if self.snapshot.world.plans_ahead:
             self.planner.took(gang, found)
-        self.decisions.append(Start(gang.id, found, role, replicas))
+        self.decisions.append(Start(gang.id, found))
         return True
 
     def _start_smaller(self, gang: Gang) -> bool:
@@ -161,8 +161,7 @@ class Pass:
         found = fewer_replicas(self.snapshot, gang, self.quota_code, self._fit_now)
         if found is None:
             return False
-        smaller, place, role, replicas = found
-        return self._start(smaller, place, role=role, replicas=replicas)
+        return self._start(*found)
 
     def _block(self, gang: Gang, code: str) -> bool:
         discipline = self.snapshot.world.discipline(gang.queue)
@@ -301,21 +300,13 @@ class Pass:
         self.decisions.append(Evict(victim.job.id, gang.id, message))
 
     def _shrink(self, victim: Victim, preemptor: str) -> None:
-        assert victim.gang.elastic is not None
-        role = victim.gang.elastic[0]
-        known = next(
-            (i for i, d in enumerate(self.decisions)
-             if isinstance(d, Shrink) and d.job == victim.job.id),
-            None,
-        )  # fmt: skip
-        if known is not None:
-            before = self.decisions[known]
-            assert isinstance(before, Shrink)
-            self.decisions[known] = before._replace(replicas=before.replicas - 1)
-            return
-        found = victim.gang.spec.role(role)
-        assert found is not None
-        self.decisions.append(Shrink(victim.job.id, role, found.replicas - 1, preemptor))
+        """One decision for all the ranks that a gang gives back."""
+        for index, known in enumerate(self.decisions):
+            if isinstance(known, Shrink) and known.job == victim.job.id:
+                ranks = tuple(sorted((*known.ranks, *victim.ranks)))
+                self.decisions[index] = known._replace(ranks=ranks)
+                return
+        self.decisions.append(Shrink(victim.job.id, victim.ranks, preemptor))
 
     def _move_aside(self, gang: Gang, plan: Consolidation) -> bool:
         for move in plan.moves:

@@ -8,12 +8,10 @@ from controlplane.scheduling.reasons import Reason
 
 
 class Start(NamedTuple):
-    """The gang starts there now; an elastic one perhaps with fewer replicas of its role."""
+    """The gang starts there now; an elastic one perhaps with fewer ranks than it would like."""
 
     job: str
     fit: Fit
-    role: str = ""
-    replicas: int = 0
 
 
 class Claim(NamedTuple):
@@ -33,11 +31,10 @@ class Evict(NamedTuple):
 
 
 class Shrink(NamedTuple):
-    """An elastic gang gives replicas back that it can do without."""
+    """An elastic gang gives ranks back that it can do without."""
 
     job: str
-    role: str
-    replicas: int
+    ranks: tuple[int, ...]
     preemptor: str
 
 

@@ -9,7 +9,7 @@ from controlplane.scheduling.fitting import Fit
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.snapshot import Snapshot
 
-Found = tuple[Gang, Fit, str, int]
+Found = tuple[Gang, Fit]
 
 
 def scaled_gang(snapshot: Snapshot, gang: Gang, replicas: int | None = None) -> Gang:
@@ -41,7 +41,7 @@ def fewer_replicas(
         smaller = scaled_gang(snapshot, gang, count)
         found = None if quota_code(smaller, "") else fit_now(smaller, "")
         if found is not None:
-            best = (smaller, found, role, count)
+            best = (smaller, found)
             low = count + 1
         else:
             high = count - 1

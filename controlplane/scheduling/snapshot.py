@@ -5,9 +5,9 @@ that are being stopped will leave: a gang that fits there waits for it and evict
 behind it gets what it waits for.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from controlplane.attempt import HOLDING, Attempt
+from controlplane.attempt import HOLDING, Attempt, leaving
 from controlplane.devices import WHOLE, FreeDevices, mask_of
 from controlplane.job import Job
 from controlplane.lines import Line, attained_gpu_s
@@ -47,14 +47,28 @@ class Snapshot:
     @property
     def coming(self) -> FreeDevices:
         if self._coming is None:
-            if not self.world.stopping:
+            if not self._some_leave:
                 return self.free
             self._coming = self.free.copy()
-            for job_id in sorted(self.world.stopping):
-                job = self.world.jobs[job_id]
-                assert job.attempt is not None
-                self.give_back(self._coming, job.attempt)
+            for attempt, ranks in self._leavers():
+                self.give_back(self._coming, attempt, ranks)
         return self._coming
+
+    @property
+    def _some_leave(self) -> bool:
+        return bool(self.world.stopping or self.world.shrinking)
+
+    def _leavers(self) -> Iterator[tuple[Attempt, list[int]]]:
+        """Whoever has been told to go, and which of its ranks; an empty list means all."""
+        jobs = self.world.jobs
+        for job_id in sorted(self.world.stopping):
+            attempt = jobs[job_id].attempt
+            assert attempt is not None
+            yield attempt, []
+        for job_id in sorted(self.world.shrinking):
+            attempt = jobs[job_id].attempt
+            assert attempt is not None
+            yield attempt, leaving(attempt)
 
     def _fence(self, free: FreeDevices) -> None:
         """What gangs have for themselves alone is closed to the others."""
@@ -190,10 +204,12 @@ class Snapshot:
             now = QuotaTree(self.queues, flavor)
             now.set_usage([(name, self._own(flavor, name)) for name in self.queues])
             pair = self._trees[flavor] = [now, now]
-            if self.world.stopping:
+            if self._some_leave:
                 pair[1] = now.twin(self.queues)
-                for job_id in self.world.stopping:
-                    self._uncharge(pair[1], self.world.jobs[job_id])
+                for job_id in (*self.world.stopping, *self.world.shrinking):
+                    job = self.world.jobs[job_id]
+                    whole = job_id in self.world.stopping
+                    self._uncharge(pair[1], job, None if whole else leaving(_attempt(job)))
         return pair
 
     def _own(self, flavor: str, name: str) -> int:
@@ -202,11 +218,10 @@ class Snapshot:
             return self.world.used_flavors.get((name, flavor), 0)
         return self.world.used.get(name, 0) * WHOLE + self.world.used_parts.get(name, 0)
 
-    def _uncharge(self, tree: QuotaTree, job: Job) -> None:
-        attempt = job.attempt
-        assert attempt is not None
+    def _uncharge(self, tree: QuotaTree, job: Job, ranks: Iterable[int] | None = None) -> None:
+        attempt = _attempt(job)
         if tree.flavor in (ANY, attempt.flavor):
-            tree.remove(job.spec.queue, held_milli(attempt))
+            tree.remove(job.spec.queue, held_milli(attempt, ranks))
 
     # -- what this pass gives away -----------------------------------------------------------
 
@@ -263,7 +278,7 @@ class Snapshot:
         attempt = job.attempt
         assert attempt is not None
         if self._coming is None:
-            self._coming = self.coming if self.world.stopping else self.free.copy()
+            self._coming = self.coming if self._some_leave else self.free.copy()
         self.give_back(self._coming, attempt)
         for flavor in {ANY, attempt.flavor}:
             pair = self._pair(flavor)
@@ -277,13 +292,18 @@ class Snapshot:
         attempt = job.attempt
         assert attempt is not None
         if self._coming is None:
-            self._coming = self.coming if self.world.stopping else self.free.copy()
+            self._coming = self.coming if self._some_leave else self.free.copy()
         self.give_back(self._coming, attempt, ranks)
         for flavor in {ANY, attempt.flavor}:
             pair = self._pair(flavor)
             if pair[1] is pair[0]:
                 pair[1] = pair[0].twin(self.queues)
             pair[1].remove(job.spec.queue, held_milli(attempt, ranks))
+
+
+def _attempt(job: Job) -> Attempt:
+    assert job.attempt is not None, job
+    return job.attempt
 
 
 def _evicts(preempt: Preempt) -> bool:

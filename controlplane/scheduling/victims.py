@@ -8,8 +8,9 @@ again; so nobody is evicted unless the preemptor then fits.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from controlplane.attempt import staying
 from controlplane.devices import FreeDevices
-from controlplane.job import Job
+from controlplane.job import Job, scales_in_place
 from controlplane.scheduling.fitting import Fit, fit
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.quota import QuotaTree
@@ -100,12 +101,14 @@ def lost_gpu_s(victim: Victim, now: float) -> float:
 
 
 def _surplus(victim: Victim) -> list[Victim]:
-    if victim.gang.elastic is None:
+    gang, job = victim.gang, victim.job
+    if gang.elastic is None or not scales_in_place(job, gang.elastic[0]):
         return []
-    name, fewest = victim.gang.elastic
-    attempt = victim.job.attempt
+    name, fewest = gang.elastic
+    attempt = job.attempt
     assert attempt is not None
-    ranks = [r for r in victim.gang.spec.ranks_of(name) if r < len(attempt.ranks)]
+    there = staying(attempt, gang.spec.size)
+    ranks = [r for r in gang.spec.ranks_of(name) if r < there]
     return [
         victim._replace(ranks=(rank,), milli=held_milli(attempt, (rank,)))
         for rank in reversed(ranks[fewest:])
@@ -229,8 +232,8 @@ def _top_ranks_only(victims: Sequence[Victim]) -> bool:
             given.setdefault(victim.job.id, []).append(victim.ranks[0])
     for victim in victims:
         if victim.ranks:
-            assert victim.gang.elastic is not None
-            last = victim.gang.spec.ranks_of(victim.gang.elastic[0])[-1]
+            assert victim.job.attempt is not None
+            last = staying(victim.job.attempt, victim.gang.spec.size) - 1
             ranks = given[victim.job.id]
             if max(ranks) != last or max(ranks) - min(ranks) + 1 != len(ranks):
                 return False
