@@ -322,9 +322,10 @@ def leaving(attempt: Attempt) -> list[int]:
     return [i for i, rank in enumerate(attempt.ranks) if rank.let_go and rank.state in HOLDING]
 
 
-def missing(attempt: Attempt) -> list[int]:
-    """The ranks of which nothing is left though they should run."""
-    return [i for i, rank in enumerate(attempt.ranks) if rank.state in MISSING and not rank.let_go]
+def missing(attempt: Attempt, size: int) -> list[int]:
+    """Those of the first `size` ranks of which nothing is left though they should run."""
+    ranks = enumerate(attempt.ranks[:size])
+    return [i for i, rank in ranks if rank.state in MISSING and not rank.let_go]
 
 
 def count_up(attempt: Attempt) -> int:

@@ -187,7 +187,7 @@ def _ranks_exited(job: Job, event: e.RanksExited, at: float, position: int) -> J
 def _ranks_changed(job: Job, event: e.JobEvent, at: float, position: int) -> Job:
     attempt = a.with_ranks(_attempt(job), event, at)
     if job.spec.scheduling.repair is Repair.REPLACE and job.crippled_at is None:
-        crippled_at = at if attempt.state in a.LIVE and a.missing(attempt) else None
+        crippled_at = at if attempt.state in a.LIVE and a.missing(attempt, job.spec.size) else None
         return replace(job, attempt=attempt, crippled_at=crippled_at)
     return replace(job, attempt=attempt)
 
@@ -365,7 +365,7 @@ def deadline(job: Job) -> float | None:
     elif attempt is not None and phase in ACTIVE:
         if job.crippled_at is not None:
             due_at = _earlier(due_at, job.crippled_at + spec.scheduling.recovery_timeout_s)
-        if spec.restart.scope is RestartScope.RANK:
+        if spec.restart.scope is RestartScope.RANK or job.crippled_at is not None:
             for at in _rank_deadlines(attempt, spec.start_timeout_s):
                 due_at = _earlier(due_at, at)
         elif phase is Phase.STARTING:

@@ -209,7 +209,7 @@ def _give_up_repair(draft: Draft, attempt: Attempt) -> None:
     """The lost ranks found no room in time: the gang lets go of all it has and starts again."""
     job, now = draft.job, draft.now
     limit_s = job.spec.scheduling.recovery_timeout_s
-    message = f"{len(missing(attempt))} lost ranks were not replaced within {limit_s:g} s"
+    message = f"{len(missing(attempt, draft.job.spec.size))} lost ranks were not replaced within {limit_s:g} s"
     spends = restart.spends_budget(job.spec.restart, Cause.NODE_LOST)
     ledger = Restart(now, attempt.number, Cause.NODE_LOST, spends, message=message)
     stop_attempt(draft, restart.again(job, ledger, now))

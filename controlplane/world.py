@@ -61,6 +61,8 @@ class World(State):
             self._follow_attempt(before.attempt, after, event)
         if before.spec is not after.spec or before.attempt is not after.attempt:
             self._note_growth(after)
+        if before.spec is not after.spec and after.live_attempt is not None:
+            self._note_holder(after)
         if before.phase is not after.phase:
             self._follow_phase(before, after)
         elif before.spec is not after.spec and is_waiting(before):
@@ -147,7 +149,7 @@ class World(State):
             self.shrinking.pop(job.id, None)
 
     def _note_repair(self, job: Job, attempt: Attempt) -> None:
-        if attempt.state in a.LIVE and a.missing(attempt):
+        if attempt.state in a.LIVE and a.missing(attempt, job.spec.size):
             self.crippled[job.id] = None
         else:
             self.crippled.pop(job.id, None)

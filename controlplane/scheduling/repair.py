@@ -24,7 +24,7 @@ def repair(snapshot: Snapshot, job: Job) -> Replace | GiveUp | None:
     attempt = job.attempt
     assert attempt is not None
     gang = snapshot.gang(job.id)
-    lost = missing(attempt)
+    lost = missing(attempt, job.spec.size)
     gone = [i for i in lost if attempt.ranks[i].state is RankState.GONE]
     placement = _place(snapshot, gang, job, gone) if gone else None
     if placement is not None:

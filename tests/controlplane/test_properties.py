@@ -12,22 +12,29 @@ from controlplane import commands as c
 from controlplane import events as e
 from controlplane.decider import decide
 from controlplane.effects import LaunchGang, StopGang, wanted
+from controlplane.enactment import enact
 from controlplane.errors import Rejected
 from controlplane.job import Phase
 from controlplane.model import (
     Cause,
+    Discipline,
     DoneWhen,
     Exit,
     JobSpec,
     NodeInfo,
+    Policy,
+    Preempt,
     Queue,
+    Repair,
     RestartPolicy,
     RestartRule,
     RestartScope,
     Role,
+    Scheduling,
+    WithinQueue,
 )
 from controlplane.replay import Rebuilt, fold, open_snapshot, state_hash, take_snapshot
-from controlplane.scheduling.cycle import schedule
+from controlplane.scheduling.cycle import decide_pass
 from controlplane.scheduling.growth import grow
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.settling import due
@@ -77,16 +84,31 @@ def some_spec(dice: Random) -> JobSpec:
         ttl_s=dice.choice([None, None, 0.0, 20.0]),
         active_deadline_s=dice.choice([None, None, None, 0.0, 50.0]),
         start_timeout_s=dice.choice([0.0, 5.0, 600.0, 600.0]),
+        scheduling=Scheduling(repair=dice.choice(list(Repair)), recovery_timeout_s=60.0),
     )
 
 
 def some_request(dice: Random) -> c.AnyCommand:
     name = dice.choice(JOBS)
-    verb = dice.choice([c.CancelJob, c.SuspendJob, c.ResumeJob, c.DeleteJob, c.ScaleJob, None])
-    if verb is None:
+    verbs = [c.CancelJob, c.SuspendJob, c.ResumeJob, c.DeleteJob, c.ScaleJob]
+    verb = dice.choice([*verbs, c.DefineQueue, c.SetPolicy, c.RemoveQueue])
+    if verb is c.DefineQueue:
         return c.DefineQueue(queue=Queue("q2", dice.choice([None, 2, 6])))
+    if verb is c.RemoveQueue:
+        return c.RemoveQueue(name="q2")
+    if verb is c.SetPolicy:
+        return c.SetPolicy(policy=some_policy(dice))
     more = {"role": "Worker", "replicas": dice.randint(0, 3)} if verb is c.ScaleJob else {}
     return verb(namespace="ns", name=name, **more)
+
+
+def some_policy(dice: Random) -> Policy:
+    return Policy(
+        discipline=dice.choice(list(Discipline)),
+        preempt=Preempt(within_queue=dice.choice(list(WithinQueue))),
+        ageing_per_hour=dice.choice([0.0, 10.0]),
+        quarantine_after=dice.choice([None, 3]),
+    )
 
 
 def some_node_news(dice: Random) -> c.AnyCommand:
@@ -181,9 +203,7 @@ class Live:
 
     def do(self, thing) -> None:
         if thing == "schedule":
-            snapshot = Snapshot(self.world)
-            placed = schedule(snapshot)
-            self.record([*placed, *grow(snapshot, placed)])
+            self.look()
         elif thing == "scale":
             self.scale()
         elif thing in ("start", "finish", "fail", "stop"):
@@ -201,6 +221,14 @@ class Live:
                 self.record(decide(self.world, thing, self.now))
             except Rejected:
                 pass
+
+    def look(self) -> None:
+        """A scheduling pass, as the engine does it."""
+        snapshot = Snapshot(self.world, self.now)
+        decisions = decide_pass(snapshot, lambda job, code: job.held != code)
+        for decision in decisions:
+            self.record(enact(self.world, decision, self.now))
+        self.record(grow(snapshot, decisions))
 
     def scale(self) -> None:
         """Somebody makes every running elastic gang larger, or small again."""
