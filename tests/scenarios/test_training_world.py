@@ -1,0 +1,118 @@
+"""A whole world that trains, fails and recovers: the same bytes from the same seed, anywhere."""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import simpy
+
+from adapters.memory_log import MemoryLog
+from adapters.simpy_clock import SimpyClock, as_process
+from adapters.simulated_cluster import SimulatedCluster
+from controlplane.commands import SubmitJob
+from controlplane.engine import Engine, EngineOptions
+from controlplane.job import Phase
+from controlplane.model import DoneWhen, JobSpec, Role, Training, Workload
+from simulator.topology import parse_cluster
+from tests.adapters.test_simulated_cluster import at_once
+
+DAY = 86_400.0
+ROOT = Path(__file__).parents[2]
+
+
+def _cluster(preset: str) -> object:
+    rack = {"nodes": 8, "gpus": 4, "gpu_type": "P100", "link": "pcie3", "net": "25GbE"}
+    return {
+        "racks": [rack | {"name": "a"}, rack | {"name": "b"}, rack | {"name": "cloud"}],
+        "fabric": {"oversubscription": 2},
+        "pools": [{"rack": "cloud", "least": 2, "most": 8, "spot": True, "price_h": 3.0}],
+        "faults": {
+            "preset": preset,
+            "spot": {"rack": "cloud", "mean_s": 20_000},
+            "maintenance": [{"rack": "b", "at_s": 40_000, "duration_s": 3_600}],
+            "script": [
+                {"at_s": 9_000, "node": "a-1", "kind": "link", "factor": 0.3, "repair_s": 5_000},
+                {"at_s": 12_000, "node": "a-2", "kind": "slow", "factor": 0.7, "repair_s": 9_000},
+            ],
+        },
+        "seed": 11,
+    }
+
+
+def run(preset: str) -> tuple[Engine, SimulatedCluster, str]:
+    """Thirty jobs in two days; the world, the cluster, and the hash of the log."""
+    env, log = simpy.Environment(), MemoryLog()
+    engines: list[Engine] = []
+
+    def waiting() -> int:
+        world = engines[0].world
+        jobs = [world.jobs[place[-1]] for line in world.waiting.values() for place in line]
+        return sum(role.gpus * role.replicas for job in jobs for role in job.spec.roles)
+
+    model = parse_cluster(_cluster(preset))
+    cluster = SimulatedCluster(env, model, waiting_gpus=waiting)
+    options = EngineOptions(resync_s=None, snapshot_every=None)
+    engine = Engine(SimpyClock(env), log, cluster, options)
+    engines.append(engine)
+    as_process(env, engine.run())
+    dice = Random(3)
+    for number in range(30):
+        env.run(until=env.now + dice.expovariate(1 / 1500))
+        engine.submit(_job(number, dice))
+    env.run(until=2 * DAY)
+    rows = at_once(log.read(0, 1_000_000))
+    assert len(rows) > 200
+    return engine, cluster, hashlib.sha256(repr(rows).encode()).hexdigest()
+
+
+def _job(number: int, dice: Random) -> SubmitJob:
+    model = dice.choice(["resnet50", "vgg16", "inception_v3", "alexnet"])
+    training = Training(
+        model=model,
+        steps=dice.randrange(5_000, 40_000),
+        scheme=dice.choice(["ring", "ring", "ps-node"]),
+        checkpoint_s=1_200.0,
+        checkpoint_write_s=10.0,
+    )
+    spec = JobSpec(
+        roles=(Role(name="Worker", replicas=dice.choice([1, 2, 4, 6]), gpus=4),),
+        done_when=DoneWhen("Worker"),
+        workload=Workload(training=training),
+    )
+    name = f"job-{number}"
+    return SubmitJob(
+        id=f"c{number}", actor="ann", job=f"{number:04}", namespace="t", name=name, spec=spec
+    )
+
+
+def test_training_survives_faults_and_every_job_ends() -> None:
+    engine, cluster, _ = run("stepfun")
+    phases = [job.phase for job in engine.world.jobs.values()]
+    assert phases.count(Phase.SUCCEEDED) == 30
+    assert sum(len(job.restarts) for job in engine.world.jobs.values()) > 5
+    assert sum(cluster.lost_s.values()) > 0.0
+    assert cluster.spent["cloud"] > 0.0
+    engine.world.check()
+
+
+def test_conditions_make_some_jobs_fail_by_themselves() -> None:
+    engine, _, _ = run("acme")
+    failed = [job for job in engine.world.jobs.values() if job.phase is Phase.FAILED]
+    assert 3 <= len(failed) <= 20
+
+
+def test_the_same_seed_gives_the_same_log_in_another_process_and_under_another_hash_seed() -> None:
+    program = "from tests.scenarios.test_training_world import run; print(run('rsc1')[2])"
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "271828")
+    }
+    assert said == {f"{run('rsc1')[2]}\n".encode()}
