@@ -20,6 +20,7 @@ CLUSTER = ("tests/contracts/test_cluster.py", "tests/adapters/test_simulated_clu
 API = ("tests/api",)
 KUBERNETES = ("tests/adapters/kubernetes",)
 KINDS = ("tests/controlplane/kinds",)
+PHYSICS = ("tests/simulator", "tests/adapters/test_simulated_training.py")
 
 BUGS = (
     Bug(
@@ -259,5 +260,52 @@ BUGS = (
         "    return dict(ports_of(container_of(role))).get(framework.port_name, framework.port)",
         "    return framework.port",
         KINDS,
+        "physics: what one gang does not want is not given to the others",
+        "simulator/fluid.py",
+        "        rest -= share * most\n        load -= share\n",
+        "        rest -= share * most\n",
+        PHYSICS,
+    ),
+    Bug(
+        "physics: a gang that ends leaves the others as slow as they were",
+        "simulator/fluid.py",
+        "        return self._refill(neighbours) if neighbours else []",
+        "        return []",
+        PHYSICS,
+    ),
+    Bug(
+        "physics: gradients come in the order of the forward pass",
+        "simulator/training/pace.py",
+        "for layer in reversed(model.layers)",
+        "for layer in model.layers",
+        PHYSICS,
+    ),
+    Bug(
+        "physics: a prediction peeks at the measured value",
+        "simulator/validation/predict.py",
+        "    whole = each if point",
+        "    each *= (measured / 3e3) ** 0.1\n    whole = each if point",
+        PHYSICS,
+    ),
+    Bug(
+        "physics: a new attempt begins at nothing though there was a checkpoint",
+        "simulator/machine_training.py",
+        "self.saved[work.resume] = progress.kept",
+        "self.saved[work.resume] = 0.0",
+        PHYSICS,
+    ),
+    Bug(
+        "physics: a timer that was overtaken still rings",
+        "simulator/machine_training.py",
+        "or self._timers[key] != number",
+        "or number < 0",
+        PHYSICS,
+    ),
+    Bug(
+        "physics: a node's stream of faults hangs on the other nodes",
+        "simulator/faults/chance.py",
+        'random.Random(f"{seed}/{node}/fault")',
+        'random.Random(f"{seed}/{hash(node)}/fault")',
+        PHYSICS,
     ),
 )
