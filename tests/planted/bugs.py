@@ -234,6 +234,8 @@ BUGS = (
         'if each["name"] not in ours), *ours.values()]',
         "if True), *(v for k, v in ours.items() if k not in set_already)]",
         KUBERNETES,
+    ),
+    Bug(
         "kinds: the native form forgets which roles are expendable",
         "controlplane/kinds/native.py",
         "        expendable=role.expendable,\n",
@@ -260,6 +262,8 @@ BUGS = (
         "    return dict(ports_of(container_of(role))).get(framework.port_name, framework.port)",
         "    return framework.port",
         KINDS,
+    ),
+    Bug(
         "physics: what one gang does not want is not given to the others",
         "simulator/fluid.py",
         "        rest -= share * most\n        load -= share\n",
