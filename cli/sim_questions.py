@@ -29,6 +29,7 @@ SCHEMES = {
     "ps": Scheme.PS_GPU,
     "ps-node": Scheme.PS_NODE,
     "ps-split": Scheme.PS_SPLIT,
+    "ps-async": Scheme.PS_ASYNC,
     "fsdp": Scheme.SHARDED,
     "mpi": Scheme.MPI,
 }

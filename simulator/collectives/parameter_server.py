@@ -80,9 +80,13 @@ def asynchronous(
     iterated to their fixed point.
     """
     hot = hottest_bytes(size, who.servers, largest, split=split)
-    service = 2.0 * hot / who.server_rate
-    wire = 2.0 * size / (who.client_rate / who.clients_per_node)
-    cycle = compute_s + np.maximum(service, wire)
+    nodes = np.maximum(who.clients / who.clients_per_node, 1.0)
+    away = (nodes - 1.0) / nodes if who.colocated else 1.0
+    # A server takes in one client's gradients while it gives out another's parameters; a client
+    # does both in turn.
+    service = hot * away / who.server_rate
+    wire = size * away * who.clients_per_node / who.client_rate
+    cycle = compute_s + 2.0 * np.maximum(service, wire)
     wait: Number = 0.0 * cycle
     for _ in range(60):
         load = np.minimum(who.clients * service / (cycle + wait), 0.999)

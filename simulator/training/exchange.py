@@ -50,6 +50,8 @@ class Scheme(StrEnum):
     PS_GPU = "ps_gpu"
     PS_NODE = "ps_node"
     PS_SPLIT = "ps_node_split"
+    # Every GPU is a client and waits for nobody: each at its own pace, on stale parameters.
+    PS_ASYNC = "ps_async"
     # Inside one node: variables in host memory, or spread over the GPUs.
     PS_HOST = "ps_cpu_local"
     PS_DEVICES = "ps_gpu_local"
@@ -116,6 +118,9 @@ def plan(
             return _mpi(place, gradients, constants, software)
         case Scheme.ONE_BIT:
             return _one_bit(place, gradients, constants)
+        case Scheme.PS_ASYNC if place.nodes > 1:
+            # Nobody waits for an exchange; what it costs is in the pace of each client.
+            return Plan(_NOTHING, node_bytes=2.0 * place.per_node * size)
         case Scheme.PS_HOST:
             return _host_variables(place, gradients, constants)
         case _ if place.nodes == 1:
@@ -232,6 +237,26 @@ def _device_variables(place: Place, gradients: Gradients) -> Plan:
     return Plan(exposure(fill(gradients, _pieces(size)), lambda _: 0.0), intra_s_per_byte=both)
 
 
+def servers_of(
+    place: Place, clients: int, constants: Constants, software: Software, *, every_gpu: bool
+) -> ps.Servers:
+    """The parameter servers of a gang, one on every second node if nobody says how many."""
+    line = TCP_SHARE * place.network.line_gbs
+    rate = constants.ps_server_gbs
+    if place.network.large_packets:
+        rate = max(rate, PS_LARGE_PACKETS_GBS)
+    # gRPC goes through the network stack even to a server on the same node.
+    loops_back = place.network.transport is Transport.GRPC and place.per_node > 1 and every_gpu
+    return ps.Servers(
+        clients=clients,
+        servers=software.servers or max(1, -(-place.nodes // 2)),
+        server_rate=min(rate, line) * 1e9,
+        client_rate=line * 1e9,
+        clients_per_node=clients / place.nodes,
+        colocated=not loops_back,
+    )
+
+
 def _servers(
     place: Place,
     gradients: Gradients,
@@ -249,20 +274,7 @@ def _servers(
     size = sum(part for part, _ in gradients)
     every_gpu = scheme is Scheme.PS_GPU or (scheme is Scheme.PS_NODE and place.per_node == 1)
     clients = place.ranks if scheme is Scheme.PS_GPU else place.nodes
-    line = TCP_SHARE * place.network.line_gbs
-    rate = constants.ps_server_gbs
-    if place.network.large_packets:
-        rate = max(rate, PS_LARGE_PACKETS_GBS)
-    # gRPC goes through the network stack even to a server on the same node.
-    loops_back = place.network.transport is Transport.GRPC and place.per_node > 1 and every_gpu
-    who = ps.Servers(
-        clients=clients,
-        servers=software.servers or max(1, -(-place.nodes // 2)),
-        server_rate=min(rate, line) * 1e9,
-        client_rate=line * 1e9,
-        clients_per_node=clients / place.nodes,
-        colocated=not loops_back,
-    )
+    who = servers_of(place, clients, constants, software, every_gpu=every_gpu)
     split = scheme is Scheme.PS_SPLIT
     hot = ps.hottest_bytes(size, who.servers, largest_bytes, split=split)
     one_way = float(ps.one_way_s(size, who, hot))

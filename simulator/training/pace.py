@@ -5,14 +5,25 @@ answers in a few multiplications how long a step takes with a given share of the
 nodes, so it can be asked whenever the neighbours on a link change.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import numpy as np
+
 from simulator.collectives.compression import COMPRESSIONS, encode_s, wire_bytes
+from simulator.collectives.parameter_server import asynchronous
 from simulator.constants import FITTED, Constants
 from simulator.hardware.names import UnknownHardware
 from simulator.training.checkpoints import Checkpointing, pause_share
-from simulator.training.exchange import HOROVOD_CYCLE_S, Gradients, Plan, Scheme, Software, plan
+from simulator.training.exchange import (
+    HOROVOD_CYCLE_S,
+    Gradients,
+    Plan,
+    Scheme,
+    Software,
+    plan,
+    servers_of,
+)
 from simulator.training.input_pipeline import input_rates
 from simulator.training.llm import Llm, Parallel, iteration
 from simulator.training.models import Model, find_model, samples_per_s
@@ -181,10 +192,16 @@ def _data_parallel(recipe: Recipe, model: Model, place: Place, constants: Consta
     if recipe.real_data:
         node = input_rates(model, place.host, place.per_node, cached=recipe.cached).rate
         fed = batch * recipe.accumulate * place.per_node / node
+    lag = straggling(place.ranks, place.nodes, constants)
+    if scheme is Scheme.PS_ASYNC and place.nodes > 1:
+        # Everyone goes at his own pace, so nobody waits for the slowest.
+        lag = 0.0
+        taken = _asynchronous_s(recipe, model, place, compute, wire, constants)
+        exchange = replace(exchange, tail_s=taken - compute)
     return Pace(
         compute_s=compute + packed / recipe.accumulate,
         plan=exchange,
-        lag=straggling(place.ranks, place.nodes, constants),
+        lag=lag,
         micro_batches=recipe.accumulate,
         input_s=fed,
         samples=float(batch * recipe.accumulate * place.ranks),
@@ -192,6 +209,16 @@ def _data_parallel(recipe: Recipe, model: Model, place: Place, constants: Consta
         pause_share=pause_share(recipe.checkpoint),
         evaluation_s=_evaluation_s(recipe),
     )
+
+
+def _asynchronous_s(
+    recipe: Recipe, model: Model, place: Place, compute: float, wire: float, constants: Constants
+) -> float:
+    """The mean time of one client's step, with its wait at the hottest server."""
+    software = Software(servers=recipe.servers)
+    who = servers_of(place, place.ranks, constants, software, every_gpu=True)
+    found = asynchronous(model.params * wire, who, model.params_max * wire, compute)
+    return float(place.ranks / np.asarray(found.steps_per_s))
 
 
 def _evaluation_s(recipe: Recipe) -> float:

@@ -113,6 +113,18 @@ def test_the_compute_time_is_found_again_from_a_measured_step(
     assert again == pytest.approx(max(measured, floor), rel=1e-6)
 
 
+def test_asynchronous_clients_do_not_wait_for_each_other_but_for_the_hottest_server() -> None:
+    few = replace(ALIBABA, ranks=16, nodes=2)
+    sync, alone = (
+        Recipe("resnet50", scheme=scheme, servers=2) for scheme in (Scheme.PS_GPU, Scheme.PS_ASYNC)
+    )
+    assert pace(alone, few).step().total_s < pace(sync, few).step().total_s
+    # The whole model through one server's link, both ways, for every client in turn.
+    hot = Recipe("vgg16", scheme=Scheme.PS_ASYNC, servers=1)
+    floor = 64 * 7 / 8 * MODELS["vgg16"].params * 4 / (FITTED.ps_server_gbs * 1e9)
+    assert pace(hot, ALIBABA).step().total_s == pytest.approx(floor, rel=0.02)
+
+
 def test_large_late_layers_hide_better_than_evenly_spread_ones() -> None:
     """VGG's gradients are nearly all ready when the backward pass begins."""
     place = replace(ALIBABA, network=find_network("100Gb IB"))
