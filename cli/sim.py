@@ -3,7 +3,8 @@
 import click
 
 from cli.sim_cluster import cluster
-from cli.sim_questions import collective, step
+from cli.sim_collective import collective
+from cli.sim_step import step
 from cli.sim_validate import validate
 
 

@@ -1,0 +1,88 @@
+"""Options that say where something would run, for questions to the physics."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import click
+
+from cli.complaints import WRONG_USAGE, Complaint
+from simulator.hardware.gpus import find_gpu
+from simulator.hardware.hosts import usual_host
+from simulator.hardware.links import find_link
+from simulator.hardware.names import UnknownHardware
+from simulator.hardware.networks import Network, find_network
+from simulator.training.placement import Place
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def place_options(command: F) -> F:
+    """What says where: GPUs, nodes, links and network."""
+    for option in reversed(
+        (
+            click.option("--gpu", default="A100", show_default=True, help="The GPU, by its name."),
+            click.option("--gpus", type=click.IntRange(1, 1_000_000), default=8, show_default=True),
+            click.option("--nodes", type=click.IntRange(1, 100_000), default=1, show_default=True),
+            click.option(
+                "--link", help="Between the GPUs of a node; as usual for the GPU if left."
+            ),
+            click.option("--net", help="Between nodes: 25GbE, 8x200Gb HDR IB, ..."),
+            click.option("--transport", type=click.Choice(["tcp", "tcp_grpc", "rdma"])),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def place_of(
+    gpu: str, gpus: int, nodes: int, link: str | None, net: str | None, transport: str | None
+) -> Place:
+    if nodes > gpus:
+        raise wrong(f"{gpus} GPUs cannot fill {nodes} nodes")
+    try:
+        found = find_gpu(gpu)
+        network = find_network(net, transport=transport) if net else Network()
+        if nodes > 1 and net is None:
+            network = find_network("100Gb", transport=transport or "rdma")
+            click.echo("no --net given: 100 Gb/s RDMA is taken", err=True)
+        inside = find_link(link or found.link)
+    except UnknownHardware as unknown:
+        raise wrong(str(unknown)) from None
+    host = usual_host(found.name, -(-gpus // nodes))
+    return Place(found, inside, gpus, nodes, network, host)
+
+
+def wrong(message: str) -> Complaint:
+    return Complaint(message, exit_code=WRONG_USAGE)
+
+
+def scaled_place(place: Place, ranks: int, per_node: int) -> Place:
+    """The same hardware with another number of GPUs."""
+    nodes = -(-ranks // per_node)
+    return replace(place, ranks=ranks, nodes=nodes)
+
+
+def gpu_counts(most: int) -> list[int]:
+    """Powers of two up to a number, and the number."""
+    counts = [2**i for i in range(most.bit_length()) if 2**i < most]
+    return [*counts[-7:], most]
+
+
+def place_view(place: Place) -> dict[str, Any]:
+    return {
+        "gpu": place.gpu.name,
+        "gpus": place.ranks,
+        "nodes": place.nodes,
+        "link": place.link.name,
+        "net": place.network.name,
+        "net_gbps": place.network.gbps,
+        "transport": place.network.transport,
+    }
+
+
+def told_time(seconds: float) -> str:
+    for size, unit in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= size:
+            return f"{seconds / size:.4g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
