@@ -15,7 +15,7 @@ def sim() -> None:
     \b
     Examples:
       muster sim step --model resnet50 --gpu P100 --gpus 64 --nodes 8 --net 25GbE
-      muster sim collective --size 100MB --gpu A100 --gpus 32 --nodes 4 --net "8x200Gb HDR IB"
+      muster sim collective --size 100MB --gpu V100 --gpus 16 --nodes 2 --net EDR
       muster sim cluster examples/cluster.yaml
       muster sim validate --points scaling_points.json
     """

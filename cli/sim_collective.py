@@ -53,7 +53,8 @@ def collective(
     \b
     Examples:
       muster sim collective --size 64MB --gpu V100 --gpus 8
-      muster sim collective --size 1GB --gpu H100 --gpus 64 --nodes 8 --net "8x400Gb NDR IB"
+      muster sim collective --size 1GB --gpu H100 --gpus 64 --nodes 8 \\
+          --net "8x400Gb NDR IB"
     """
     place = place_of(gpu, gpus, nodes, link, net, transport)
     chosen = _nccl(np.array([size]), place)

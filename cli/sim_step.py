@@ -76,9 +76,10 @@ def step(
 
     \b
     Examples:
-      muster sim step --model resnet50 --gpu P100 --link pcie3 --gpus 64 --nodes 8 --net 25GbE
+      muster sim step --model resnet50 --gpu P100 --gpus 64 --nodes 8 --net 25GbE
       muster sim step --model gpt_175b --gpu A100-80 --gpus 512 --nodes 64 \\
-          --net "8x200Gb HDR IB" --tensor 8 --pipeline 16 --global-batch 1536 --precision fp16
+          --net "8x200Gb HDR IB" --tensor 8 --pipeline 16 \\
+          --global-batch 1536 --precision fp16
     """
     place = place_of(gpu, gpus, nodes, link, net, transport)
     recipes = {
