@@ -29,7 +29,7 @@ def bearer(secret: str) -> dict[str, str]:
 
 
 def address(route: Route) -> str:
-    return route.path.format(namespace="default", name="nobody")
+    return route.path.format(namespace="default", name="nobody", rank=0)
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")

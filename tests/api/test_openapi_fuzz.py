@@ -1,4 +1,7 @@
-"""Requests made up from the OpenAPI document: no 500, and every answer is as documented."""
+"""Requests made up from the OpenAPI document: no 500, and every answer is as documented.
+
+`test_openapi_thorough.py` tries much more of them.
+"""
 
 import asyncio
 import threading
@@ -14,14 +17,13 @@ from api.openapi import make_openapi
 from tests.api.stand_in import native, serving
 
 
-def document(*, coverage: bool) -> schemathesis.BaseSchema:
+def document(*, coverage: bool = False) -> schemathesis.BaseSchema:
     schema = schemathesis.openapi.from_dict(make_openapi(ROUTES, release="test"))
-    # Tries every limit of every parameter on purpose, which takes a minute.
     schema.config.phases.coverage.enabled = coverage
     return schema
 
 
-quick, thorough = document(coverage=False), document(coverage=True)
+quick = document()
 CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture]
 
 
@@ -56,12 +58,4 @@ def check(case: schemathesis.Case, url: str) -> None:
 @quick.parametrize()
 @settings(max_examples=10, derandomize=True, suppress_health_check=CHECKS)
 def test_made_up_requests_get_documented_answers(case: schemathesis.Case, url: str) -> None:
-    check(case, url)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@thorough.parametrize()
-@settings(max_examples=200, derandomize=True, suppress_health_check=CHECKS)
-def test_many_made_up_requests_get_documented_answers(case: schemathesis.Case, url: str) -> None:
     check(case, url)
