@@ -16,6 +16,7 @@ from controlplane.codec import EVENT_TYPES
 from controlplane.job import Phase
 from controlplane.model import Cause
 from controlplane.queries import nodes
+from controlplane.scheduling.fragmentation import by_size
 from controlplane.world import World
 
 _HTTP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -38,6 +39,10 @@ class Numbers(Struct, frozen=True, kw_only=True):
     nodes: dict[str, int]
     # Queue -> jobs waiting and GPUs held.
     queues: dict[str, tuple[int, int]]
+    # Rank size -> the part of the free GPUs that such ranks cannot use.
+    fragmentation: dict[str, float]
+    # Gangs that hold GPUs while they wait for lost ranks to be replaced.
+    stranded: int
 
 
 def numbers_of(world: World) -> Numbers:
@@ -57,6 +62,8 @@ def numbers_of(world: World) -> Numbers:
             name: (len(world.waiting.get(name, ())), world.used.get(name, 0))
             for name in world.queues
         },
+        fragmentation={str(size): part for size, part in by_size(world.free).items()},
+        stranded=len(world.crippled),
     )
 
 
@@ -69,6 +76,12 @@ class Metrics:
         self._nodes = gauge("muster_nodes", "Nodes by state.", "state")
         self._waiting = gauge("muster_queue_jobs_waiting", "Jobs that wait.", "queue")
         self._held = gauge("muster_queue_gpus_used", "GPUs that a queue's jobs hold.", "queue")
+        self._fragments = gauge(
+            "muster_gpu_fragmentation", "Free GPUs that ranks of a size cannot use, 0 to 1.", "size"
+        )
+        self._stranded = gauge(
+            "muster_gangs_stranded", "Gangs that wait for lost ranks to be replaced."
+        )
         self._position = gauge("muster_log_position", "The position of the last event.")
         self._leads = gauge("muster_engine_leads", "1 while an engine leads here.")
         self._watchers = gauge("muster_stream_watchers", "Open event streams.")
@@ -150,6 +163,9 @@ class Metrics:
         for queue, (waiting, held) in numbers.queues.items():
             self._waiting.labels(queue).set(waiting)
             self._held.labels(queue).set(held)
+        for size, part in numbers.fragmentation.items():
+            self._fragments.labels(size).set(part)
+        self._stranded.set(numbers.stranded)
 
     def show_server(self, *, watchers: int, dropped: int, commands: int) -> None:
         self._watchers.set(watchers)

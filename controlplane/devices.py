@@ -99,6 +99,11 @@ class FreeDevices:
         self._unlist(ordinal)
         self.open[ordinal] = False
 
+    def reopen(self, ordinal: int) -> None:
+        """The opposite of `close`."""
+        self.open[ordinal] = True
+        self._list(ordinal)
+
     def hold_share(self, ordinal: int, device: int, share: int) -> None:
         """Takes a part of a device, in thousandths; there must be as much left of it."""
         taken = self.shared.setdefault(ordinal, {})

@@ -30,7 +30,9 @@ def enact(world: World, decision: Decision, now: float) -> list[e.Event]:
         case Start():
             return [placed(world, job, decision.fit)]
         case Evict():
-            return _stop(job, Cause.PREEMPTION, decision.message, now)
+            moved = decision.moves_to is not None
+            cause = Cause.CONSOLIDATION if moved else Cause.PREEMPTION
+            return _stop(job, cause, decision.message, now)
         case GiveUp():
             return _stop(job, Cause.NODE_LOST, decision.message, now)
         case Shrink():

@@ -155,8 +155,8 @@ def _placed(job: Job, event: e.GangPlaced, at: float, position: int) -> Job:
     active_at = at if job.active_at is None else job.active_at
     attempt = a.placed(event, at)
     phase = _to(job, e.GangPlaced)
-    gpu_s = event.gpu_s
-    return replace(job, phase=phase, attempt=attempt, active_at=active_at, held="", gpu_s=gpu_s)
+    placed = replace(job, phase=phase, attempt=attempt, active_at=active_at, held="")
+    return replace(placed, gpu_s=event.gpu_s) if event.gpu_s else placed
 
 
 def _held(job: Job, event: e.GangHeld, at: float, position: int) -> Job:

@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 import msgspec
 
 from controlplane.job import Job
-from controlplane.model import Discipline, JobSpec, Policy, Role, Scheduling
+from controlplane.model import PLAIN_SCHEDULING, Discipline, JobSpec, Policy, Role
 
 # Minus its priority, then what its discipline looks at, then the position at which it was queued,
 # then its id: the smallest goes first.
@@ -27,7 +27,6 @@ SKIPS = frozenset({Discipline.FIFO_FIT, Discipline.SHORTEST_FIT, Discipline.LEAS
 # all a little: 1, 4, 16, ... GPU-hours, as Tiresias does it.
 _FIRST_STEP_GPU_S = 3_600.0
 
-_PLAIN = Scheduling()
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -70,7 +69,11 @@ def expected_s(spec: JobSpec, policy: Policy) -> float:
 def shape_of(spec: JobSpec) -> Shape:
     asks, roles = spec.scheduling, spec.roles
     sizes = tuple([(role.replicas, role.gpus) for role in roles])
-    if asks == _PLAIN and spec.min_available is None and not any(map(_is_special, roles)):
+    if (
+        (asks is PLAIN_SCHEDULING or asks == PLAIN_SCHEDULING)
+        and spec.min_available is None
+        and not any(map(_is_special, roles))
+    ):
         return sizes
     special = [
         (r.gpu_share, r.gpu_memory_mib, r.node, r.devices, r.min_replicas, r.max_replicas)

@@ -52,6 +52,8 @@ class Cause(StrEnum):
     EVICTION = "eviction"
     NODE_LOST = "node_lost"
     PREEMPTION = "preemption"
+    # It was moved aside, so that another gang finds its room in one piece.
+    CONSOLIDATION = "consolidation"
     START_TIMEOUT = "start_timeout"
     SPOT_RECLAIM = "spot_reclaim"
     VANISHED = "vanished"
@@ -208,6 +210,10 @@ class Scheduling(Value, frozen=True, kw_only=True):
     recovery_timeout_s: float = 1_800.0
 
 
+# What asks for nothing; one value for all, so that it is left out where jobs are written.
+PLAIN_SCHEDULING = Scheduling()
+
+
 class StartPolicy(Value, frozen=True, kw_only=True):
     """What follows when a placed gang does not come up: a doubling wait, and in the end no more."""
 
@@ -239,7 +245,7 @@ class JobSpec(Value, frozen=True, kw_only=True):
     workload: Workload = Workload()
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    scheduling: Scheduling = Scheduling()
+    scheduling: Scheduling = PLAIN_SCHEDULING
     # None leaves a gang that does not come up to the restart policy.
     start: StartPolicy | None = None
 

@@ -258,7 +258,7 @@ def node_view(world: World, node: Node) -> NodeView:
         gpus_free=world.free.masks[node.ordinal].bit_count(),
         ready=node.ready,
         cordoned=node.cordoned,
-        message=node.message,
+        message=node.message or node.cordon_reason,
         jobs=[full_name(world.jobs[job]) for job in held],
     )
 

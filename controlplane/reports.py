@@ -8,6 +8,7 @@ from controlplane.attempt import LIVE, Attempt, RankState
 from controlplane.job import Job
 from controlplane.model import Cause, Restart, RestartRule
 from controlplane.settling import Draft, settle
+from controlplane.state import Node
 from controlplane.world import World
 
 # A start is news of a rank that waits for it; an end is news of one that may have a process.
@@ -119,12 +120,27 @@ def node_reported(world: World, report: c.ReportNode) -> list[e.Event]:
     return [e.NodeReported(report.node.name, report.node)]
 
 
+_LATELY_S = 86_400.0
+
+
+def _lost_again(world: World, node: Node, message: str, now: float) -> list[e.Event]:
+    """Who is lost too often within a day is put in quarantine, where the policy asks for it."""
+    limit = world.policy.quarantine_after
+    if limit is None:
+        return [e.NodeLost(node.name, message)]
+    losses = (*(at for at in node.losses if at > now - _LATELY_S), now)
+    decided: list[e.Event] = [e.NodeLost(node.name, message, losses)]
+    if len(losses) >= limit and not node.cordoned:
+        decided.append(e.NodeCordoned(node.name, f"quarantine: lost {len(losses)} times in a day"))
+    return decided
+
+
 def node_lost(world: World, report: c.ReportNodeLost, now: float) -> list[e.Event]:
     """A silent node takes no more work; live gangs that have ranks there must start again."""
     node = world.nodes.get(report.node)
     if node is None or not node.ready:
         return []
-    decided: list[e.Event] = [e.NodeLost(node.name, report.message)]
+    decided = _lost_again(world, node, report.message, now)
     for job, ranks in world.ranks_on(node.name):
         attempt = job.attempt
         if attempt is not None and attempt.state in LIVE:

@@ -91,7 +91,7 @@ def again(job: Job, restart: Restart, now: float) -> Again | GiveUp:
     if restart.cause is Cause.SCALED:
         # Nothing went wrong, so there is nothing to wait for.
         return Again(restart, job.streak, now, RestartScope.GANG)
-    if restart.cause is Cause.PREEMPTION:
+    if restart.cause in (Cause.PREEMPTION, Cause.CONSOLIDATION):
         # It did nothing wrong: it may come back as soon as there is room for it.
         return Again(restart, job.streak, now, RestartScope.GANG)
     streak = _streak(job, now)

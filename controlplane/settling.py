@@ -169,7 +169,14 @@ def _keeps_place(job: Job) -> bool:
     return bool(job.restarts) and job.reason in _BLAMELESS
 
 
-_BLAMELESS = frozenset({Cause.PREEMPTION.value, Cause.NODE_LOST.value, Cause.SPOT_RECLAIM.value})
+_BLAMELESS = frozenset(
+    {
+        Cause.PREEMPTION.value,
+        Cause.CONSOLIDATION.value,
+        Cause.NODE_LOST.value,
+        Cause.SPOT_RECLAIM.value,
+    }
+)
 
 
 def due(job: Job, now: float) -> list[e.Event]:

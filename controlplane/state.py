@@ -12,6 +12,7 @@ from controlplane.job import EVOLVE, Job, begin
 from controlplane.model import NodeInfo, Policy, Queue, Value
 
 DEFAULT_QUEUE = Queue("default")
+DEFAULT_POLICY = Policy()
 # How many answers to people's commands are remembered for those who ask again.
 RECEIPTS_MAX = 100_000
 
@@ -65,7 +66,7 @@ class Image(Value, frozen=True, kw_only=True):
     nodes: list[Node]
     queues: list[Queue]
     receipts: list[tuple[str, int, str]]
-    policy: Policy = Policy()
+    policy: Policy = DEFAULT_POLICY
 
 
 class State:
@@ -78,7 +79,7 @@ class State:
         self.nodes: dict[str, Node] = {}
         self.queues: dict[str, Queue] = {DEFAULT_QUEUE.name: DEFAULT_QUEUE}
         self.receipts: dict[str, Receipt] = {}
-        self.policy = Policy()
+        self.policy = DEFAULT_POLICY
         if image is not None:
             self._restore(image)
 
@@ -102,7 +103,8 @@ class State:
             nodes=list(self.nodes.values()),
             queues=list(self.queues.values()),
             receipts=[(cause, r.position, r.stream) for cause, r in self.receipts.items()],
-            policy=self.policy,
+            # What equals its default is left out only if it is the default itself.
+            policy=DEFAULT_POLICY if self.policy == DEFAULT_POLICY else self.policy,
         )
 
     def apply(self, recorded: e.Recorded) -> None:

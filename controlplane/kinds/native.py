@@ -17,6 +17,7 @@ from controlplane.kinds.kind import About, Form, Gang, Kind, Service, Submission
 from controlplane.kinds.manifest import Metadata, written_metadata
 from controlplane.kinds.pods import PodTemplate, check_template, plain_of
 from controlplane.model import (
+    PLAIN_SCHEDULING,
     CleanPods,
     DoneWhen,
     JobSpec,
@@ -92,7 +93,7 @@ class NativeSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     clean: CleanPods = CleanPods.NONE
     managed_by: str = ""
     workload: Workload = Workload()
-    scheduling: Scheduling = Scheduling()
+    scheduling: Scheduling = PLAIN_SCHEDULING
     start: StartPolicy | None = None
 
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from controlplane.model import JobSpec, Role, Scheduling
+from controlplane.model import PLAIN_SCHEDULING, JobSpec, Role
 
 WHOLE = 1_000
-PLAIN = Scheduling()
 TEN_YEARS_S = 10 * 365 * 86_400
 _PACKINGS = ("", "pack", "spread", "pack_emptiest")
 
@@ -17,7 +16,7 @@ def wish_problems(spec: JobSpec) -> Iterator[Problem]:
     for role in spec.roles:
         yield from _role_problems(role)
     asks, where = spec.scheduling, "spec.scheduling"
-    if asks is PLAIN or asks == PLAIN:
+    if asks is PLAIN_SCHEDULING or asks == PLAIN_SCHEDULING:
         return
     if asks.packing not in _PACKINGS:
         yield f"{where}.packing", f"{asks.packing!r} is not one of {', '.join(_PACKINGS[1:])}"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from controlplane.devices import FreeDevices
 from controlplane.job import Job
-from controlplane.model import Placement
+from controlplane.model import Cause, Placement
 from controlplane.scheduling.fitting import Fit, fit
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.snapshot import Snapshot
@@ -17,6 +17,8 @@ from controlplane.scheduling.victims import Victim, running
 
 # So many single gangs are tried before whole nodes are cleared.
 SINGLES_MAX = 200
+# No gang is moved more often than this in its life, so that moving comes to an end.
+MOVES_MAX = 2
 
 
 class Move(NamedTuple):
@@ -55,7 +57,12 @@ def _movable(snapshot: Snapshot, gone: Sequence[str]) -> list[Victim]:
         beside = any(slot.node in left for slot in _slots(v.job))
         return v.milli, v.priority, not beside, -v.admitted_at, v.job.id
 
-    return sorted([victim for victim in pool if victim.job.id not in gone], key=key)
+    movable = [v for v in pool if v.job.id not in gone and _moves(v.job) < MOVES_MAX]
+    return sorted(movable, key=key)
+
+
+def _moves(job: Job) -> int:
+    return sum(restart.cause is Cause.CONSOLIDATION for restart in job.restarts)
 
 
 def _slots(job: Job) -> Placement:
@@ -68,8 +75,7 @@ def _with_moved(
 ) -> Consolidation | None:
     view = free.copy()
     for victim in moved:
-        assert victim.job.attempt is not None
-        snapshot.give_back(view, victim.job.attempt)
+        snapshot.let_go(view, victim.job)
     found = fit(snapshot.world, view, gang, flavor)
     if found is None:
         return None

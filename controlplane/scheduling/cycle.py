@@ -34,7 +34,7 @@ from controlplane.scheduling.reasons import Reason
 from controlplane.scheduling.repair import repair
 from controlplane.scheduling.smaller import fewer_replicas, scaled_gang
 from controlplane.scheduling.snapshot import Snapshot
-from controlplane.scheduling.victims import Eviction, Victim
+from controlplane.scheduling.victims import Eviction, Victim, no_doubles
 from controlplane.world import World
 
 # Whether the reasons of this job, which waits for this, are worth working out.
@@ -327,14 +327,13 @@ class Pass:
             return False
         victims = candidates_over_share(snapshot, gang, flavor)
         for count in range(1, len(victims) + 1):
-            view = snapshot.coming.copy()
-            for victim in victims[:count]:
-                assert victim.job.attempt is not None
-                snapshot.give_back(view, victim.job.attempt, victim.ranks)
-            gone = [victim.job.id for victim in victims[:count]]
+            view, chosen = snapshot.coming.copy(), no_doubles(victims[:count])
+            for victim in chosen:
+                snapshot.let_go(view, victim.job, victim.ranks)
+            gone = [victim.job.id for victim in chosen]
             plan = consolidate(snapshot, gang, flavor, view, gone)
             if plan is not None:
-                for victim in victims[:count]:
+                for victim in chosen:
                     self._evict_one(gang, victim)
                 return self._move_aside(gang, plan)
         return False
@@ -368,6 +367,8 @@ class Pass:
         planned_max = snapshot.world.policy.planned_max if everyone else 1
         unplanned = [head]
         for job_id in behind:
+            if job_id in self.seen:
+                continue
             gang = snapshot.gang(job_id)
             if not everyone and gang.gpus > snapshot.free.total:
                 self._hold_if_told(gang, "insufficient_capacity")

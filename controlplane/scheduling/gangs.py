@@ -3,14 +3,13 @@
 from controlplane.devices import WHOLE
 from controlplane.job import Job
 from controlplane.lines import Shape, shape_of
-from controlplane.model import JobSpec, Role, Scheduling, TopologyAsk
+from controlplane.model import PLAIN_SCHEDULING, JobSpec, Role, TopologyAsk
 from controlplane.world import World
 
 # How many GPUs each rank needs, largest first, with the rank's number.
 Needs = list[tuple[int, int]]
 
 _NO_TOPOLOGY = TopologyAsk()
-_PLAIN = Scheduling()
 
 
 class Gang:
@@ -60,7 +59,11 @@ class Gang:
         shared = sum([role.gpu_share or _share_of_memory(role) for _, role in self.parts])
         self.milli = self.gpus * WHOLE + pinned + shared
         self.topology = None if asks.topology == _NO_TOPOLOGY else asks.topology
-        self.plain = asks == _PLAIN and not self.parts and not self.pins
+        self.plain = (
+            (asks is PLAIN_SCHEDULING or asks == PLAIN_SCHEDULING)
+            and not self.parts
+            and not self.pins
+        )
 
 
 # A device whose memory nobody knows is taken for one of this size when quota is counted.

@@ -12,7 +12,7 @@ from controlplane.devices import WHOLE, FreeDevices, mask_of
 from controlplane.job import Job
 from controlplane.lines import Line, attained_gpu_s
 from controlplane.model import Placement, Preempt, Queue, QuotaModel, Reclaim, WithinQueue
-from controlplane.scheduling.exclusive import close, fence
+from controlplane.scheduling.exclusive import close, fence, unfence
 from controlplane.scheduling.fitting import Fit
 from controlplane.scheduling.gangs import Gang, gang_of
 from controlplane.scheduling.quota import ANY, Branch, QuotaTree
@@ -87,6 +87,13 @@ class Snapshot:
                 free.release_share(node.ordinal, slot.devices[0], share, whole=node.devices)
             else:
                 free.release(node.ordinal, mask_of(slot.devices) & node.devices)
+
+    def let_go(self, free: FreeDevices, job: Job, ranks: Iterable[int] = ()) -> None:
+        """As `give_back`, and what a whole gang had for itself alone is open to others again."""
+        self.give_back(free, _attempt(job), ranks)
+        if job.id in self.world.exclusive and not ranks:
+            left = [other for other in self.world.exclusive if other not in self.evicted]
+            unfence(self.world, free, job.id, left)
 
     def give_back_fit(self, free: FreeDevices, fit: Fit) -> None:
         """Frees, in a view, a place that was given away in this pass."""
@@ -279,13 +286,13 @@ class Snapshot:
         assert attempt is not None
         if self._coming is None:
             self._coming = self.coming if self._some_leave else self.free.copy()
-        self.give_back(self._coming, attempt)
+        self.evicted[job.id] = None
+        self.let_go(self._coming, job)
         for flavor in {ANY, attempt.flavor}:
             pair = self._pair(flavor)
             if pair[1] is pair[0]:
                 pair[1] = pair[0].twin(self.queues)
             self._uncharge(pair[1], job)
-        self.evicted[job.id] = None
 
     def shrink(self, job: Job, ranks: tuple[int, ...]) -> None:
         """These ranks are to stop; what they hold is coming."""

@@ -149,10 +149,10 @@ class Search:
             else:
                 high = middle
         chosen = list(candidates[:high])
-        return self._without_the_unneeded(_no_doubles(chosen))
+        return self._without_the_unneeded(no_doubles(chosen))
 
     def _try(self, victims: Sequence[Victim]) -> Fit | None:
-        whole = _no_doubles(victims)
+        whole = no_doubles(victims)
         if not self._quota_allows(whole, self.is_allowed):
             return None
         return fit(self.snapshot.world, self._without(whole), self.gang, self.flavor)
@@ -169,8 +169,7 @@ class Search:
     def _without(self, victims: Sequence[Victim]) -> FreeDevices:
         free = self.snapshot.coming.copy()
         for victim in victims:
-            assert victim.job.attempt is not None
-            self.snapshot.give_back(free, victim.job.attempt, victim.ranks)
+            self.snapshot.let_go(free, victim.job, victim.ranks)
         return free
 
     def _without_the_unneeded(self, chosen: list[Victim]) -> Eviction | None:
@@ -216,7 +215,7 @@ class Search:
         return kept[::-1]
 
 
-def _no_doubles(victims: Sequence[Victim]) -> list[Victim]:
+def no_doubles(victims: Sequence[Victim]) -> list[Victim]:
     """A gang that goes whole does not also give ranks."""
     whole = {victim.job.id for victim in victims if not victim.ranks}
     if len(whole) == len(victims):

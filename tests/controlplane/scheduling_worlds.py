@@ -1,9 +1,11 @@
 """Small random worlds for the scheduler, and a driver that lets its decisions happen at once."""
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controlplane import commands as c
 from controlplane import events as e
+from controlplane.attempt import AttemptState, leaving
 from controlplane.decider import decide
 from controlplane.enactment import enact
 from controlplane.model import (
@@ -23,7 +25,9 @@ from controlplane.model import (
 )
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.decisions import Decision, Evict, Start
+from controlplane.scheduling.growth import grow
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.scheduling.watchdog import held_waits
 from controlplane.world import World
 
 QUEUES = ("default", "left", "right", "inner")
@@ -79,6 +83,8 @@ def specs(draw):
     ]  # fmt: skip
     if draw(st.integers(0, 4)) == 0:
         roles.append(Role(name="extra", gpus=draw(st.integers(0, 3))))
+    elif not shared and draw(st.integers(0, 3)) == 0 and ask.slice_size == 0:
+        roles = [replace(roles[0], min_replicas=1, max_replicas=4)]
     return JobSpec(
         roles=tuple(roles),
         done_when=DoneWhen("worker"),
@@ -125,6 +131,10 @@ class Sandbox:
                 self.record(event)
             self.evictions += isinstance(decision, Evict)
         self.world.check()
+        if self.world.growing:
+            for added in grow(Snapshot(self.world), decisions):
+                self.record(added)
+            self.world.check()
         self._start([d.job for d in decisions if isinstance(d, Start)])
         self._clear_away()
         return decisions
@@ -132,19 +142,30 @@ class Sandbox:
     def _start(self, jobs: list[str]) -> None:
         for job in jobs:
             attempt = self.world.jobs[job].attempt
-            ranks = tuple(range(len(attempt.ranks)))
-            self._do(c.ReportRanks(job=job, attempt=attempt.number, started=ranks))
+            if attempt.state is AttemptState.STARTING:
+                ranks = tuple(range(len(attempt.ranks)))
+                self._do(c.ReportRanks(job=job, attempt=attempt.number, started=ranks))
 
     def _clear_away(self) -> None:
-        for job in list(self.world.stopping):
+        for job in [*self.world.stopping, *self.world.shrinking]:
             attempt = self.world.jobs[job].attempt
-            ranks = tuple(range(len(attempt.ranks)))
-            self._do(c.ReportRanks(job=job, attempt=attempt.number, gone=ranks))
+            ranks = range(len(attempt.ranks))
+            if job in self.world.shrinking:
+                ranks = leaving(attempt)
+            runs = {attempt.ranks[rank].incarnation for rank in ranks}
+            for run in runs:
+                gone = tuple(r for r in ranks if attempt.ranks[r].incarnation == run)
+                report = c.ReportRanks(job=job, attempt=attempt.number, gone=gone, incarnation=run)
+                self._do(report)
+        held_waits(self.world)
 
     def finish(self, job: str) -> None:
         attempt = self.world.jobs[job].attempt
-        exits = tuple(c.Exit(rank, 0) for rank in range(len(attempt.ranks)))
-        self._do(c.ReportRanks(job=job, attempt=attempt.number, exited=exits))
+        for run in {rank.incarnation for rank in attempt.ranks}:
+            ranks = [i for i, rank in enumerate(attempt.ranks) if rank.incarnation == run]
+            exits = tuple(c.Exit(rank, 0) for rank in ranks)
+            report = c.ReportRanks(job=job, attempt=attempt.number, exited=exits, incarnation=run)
+            self._do(report)
 
     def _do(self, command: c.AnyCommand) -> None:
         for event in decide(self.world, command, self.world.at):

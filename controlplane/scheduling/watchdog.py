@@ -1,0 +1,36 @@
+"""Who holds something while it waits for more, and until when.
+
+A deadlock needs gangs that hold devices while they wait for others'. Waiting gangs hold nothing: they
+get all their devices in one decision. Gangs that are being stopped wait for nobody. That leaves running
+gangs whose lost ranks are to be replaced, and gangs that would like more ranks than they have. The
+latter run on without them; the former let go of everything when their recovery time-out has passed.
+So every wait that holds something ends at a known time, and that is what is checked here.
+"""
+
+from typing import NamedTuple
+
+from controlplane.job import deadline
+from controlplane.world import World
+
+
+class HeldWait(NamedTuple):
+    """A gang that holds devices and waits for others, and when it will have let go at the latest."""
+
+    job: str
+    gpus: float
+    until: float
+
+
+def held_waits(world: World) -> list[HeldWait]:
+    """Raises AssertionError if one of them has no end: then there could be a deadlock."""
+    found = []
+    for job_id in sorted(world.crippled):
+        job = world.jobs[job_id]
+        until = deadline(job)
+        assert job.attempt is not None
+        assert until is not None, f"{job_id} holds devices and waits without end"
+        found.append(HeldWait(job_id, job.attempt.gpus, until))
+    for line in world.lines.values():
+        for place in line.order:
+            assert world.jobs[place[3]].live_attempt is None, f"{place[3]} waits and holds"
+    return found
