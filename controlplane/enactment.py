@@ -43,6 +43,8 @@ def enact(world: World, decision: Decision, now: float) -> list[e.Event]:
             return [e.RanksReplaced(job.id, number, decision.ranks, decision.slots)]
         case Hold():
             first = decision.reasons[0]
+            if job.held == first.code:
+                return []
             return [e.GangHeld(job.id, first.code, first.message, first.needed, first.available)]
         case Claim():
             # Nothing happens yet, but the next pass lets whoever claims have its place first.

@@ -210,7 +210,8 @@ class Engine:
     def _place_gangs(self, step: "_Step") -> None:
         snapshot = Snapshot(self.world, step.now)
         records = self.world.policy.records_reasons
-        decisions = Pass(snapshot, self._explains if records else None).run()
+        explains = self._explains if records else None
+        decisions = Pass(snapshot, explains, everyone=False).run()
         for decision in decisions:
             for event in enact(self.world, decision, step.now):
                 step.record(event)

@@ -264,7 +264,8 @@ class JobSpec(Value, frozen=True, kw_only=True):
         """Whether it may run with fewer ranks than it asks for, and get the others later."""
         if self.min_available is not None and self.min_available < self.size:
             return True
-        return bool(self.roles) and self.roles[-1].is_elastic
+        last = self.roles[-1]
+        return last.expendable or last.min_replicas is not None or last.max_replicas is not None
 
     @property
     def gpus(self) -> int:

@@ -18,6 +18,7 @@ from controlplane.model import Discipline, Repair
 from controlplane.state import Image, Node, State
 
 # Looking a member up in its enum costs as much as a call.
+_RANKS_END = frozenset({e.RanksLost, e.RanksGone, e.RanksExited, e.RanksReplaced})
 _OVER, _STOPPING, _REPLACE = AttemptState.OVER, AttemptState.STOPPING, Repair.REPLACE
 
 
@@ -189,10 +190,13 @@ class World(State):
         if new is None or new.state is _OVER:
             self.live.pop(after.id, None)
             self._forget_holder(after)
-        elif old is None or old.state is not new.state or old.number != new.number:
+        elif old is None or old.number != new.number:
             self.live[after.id] = None
             self._note_holder(after)
-        elif isinstance(event, e.RanksLost | e.RanksGone | e.RanksExited | e.RanksReplaced):
+        elif new.state is _STOPPING:
+            if old.state is not _STOPPING:
+                self._note_holder(after)
+        elif type(event) in _RANKS_END:
             self._note_leaving(after, new)
             if after.spec.scheduling.repair is _REPLACE:
                 self._note_repair(after, new)

@@ -6,6 +6,7 @@ the others wait is worked out only for who asks (`explains`): a pass itself need
 """
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
 from controlplane.events import GangPlaced
 from controlplane.job import Job
@@ -23,7 +24,7 @@ from controlplane.scheduling.decisions import (
     Shrink,
     Start,
 )
-from controlplane.scheduling.explanation import explain
+from controlplane.scheduling.explanation import brief, explain, refined
 from controlplane.scheduling.fitting import Fit, fit
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.groups import Groups
@@ -71,13 +72,18 @@ def _looks_back(world: World, job: Job) -> bool:
 
 
 class Pass:
-    def __init__(self, snapshot: Snapshot, explains: Explains | None = None) -> None:
+    """One pass. `explains` says whose reasons are worked out; of those only who are looked at, or
+    `everyone` who waits.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, explains: Explains | None = None, *, everyone: bool = True
+    ) -> None:
         self.snapshot = snapshot
         self.explains = explains
+        self.everyone = everyone
         self.decisions: list[Decision] = []
         self.heads = Heads(snapshot)
-        self.planner = Planner(snapshot)
-        self.groups = Groups(snapshot)
         # Queues whose head waits for a planned start, with the head's place in its line.
         self.planning: dict[str, tuple[Gang, str]] = {}
         # Who was looked at before its turn.
@@ -86,6 +92,14 @@ class Pass:
         self.codes: dict[tuple[str, Shape], str] = {}
         # What the heads of queues keep from borrowers: (flavour, queue) -> quota.
         self.kept: dict[tuple[str, str], int] = {}
+
+    @cached_property
+    def planner(self) -> Planner:
+        return Planner(self.snapshot)
+
+    @cached_property
+    def groups(self) -> Groups:
+        return Groups(self.snapshot)
 
     def run(self) -> list[Decision]:
         snapshot = self.snapshot
@@ -104,7 +118,7 @@ class Pass:
                 heads.close(gang.id)
         for queue, (head, flavor) in self.planning.items():
             self._backfill(queue, head, flavor)
-        if self.explains is not None:
+        if self.explains is not None and self.everyone:
             self._explain_those_behind()
         return self.decisions
 
@@ -145,7 +159,7 @@ class Pass:
         return self._block(gang, blocked)
 
     def _fit_now(self, gang: Gang, flavor: str) -> Fit | None:
-        if self.planner.planned:
+        if self.planning and self.planner.planned:
             return self.planner.fit_now(gang, flavor)
         return fit(self.snapshot.world, self.snapshot.free, gang, flavor)
 
@@ -393,9 +407,17 @@ class Pass:
     # -- reasons -----------------------------------------------------------------------------
 
     def _hold(self, gang: Gang, code: str) -> None:
-        explains = self.explains
-        if explains is not None and explains(self.snapshot.job(gang.id), code):
-            reasons = explain(self.snapshot, gang, code, next(self._flavors(gang)))
+        explains, snapshot = self.explains, self.snapshot
+        if explains is None:
+            return
+        if not self.everyone:
+            code = refined(snapshot, gang, code)
+        if explains(snapshot.job(gang.id), code):
+            flavor = next(self._flavors(gang))
+            if self.everyone:
+                reasons = explain(snapshot, gang, code, flavor)
+            else:
+                reasons = (brief(snapshot, gang, code, flavor),)
             self.decisions.append(Hold(gang.id, reasons))
 
     def _hold_if_told(self, gang: Gang, code: str) -> None:

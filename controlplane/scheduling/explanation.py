@@ -44,6 +44,29 @@ def explain(
     return tuple(sorted(found, key=lambda r: r.code != code and not _decides(r, found)))
 
 
+def refined(snapshot: Snapshot, gang: Gang, code: str) -> str:
+    """Which lack of room it is, as far as counting tells."""
+    if code != "insufficient_capacity" or gang.gpus > snapshot.free.total:
+        return code
+    return "fragmented" if gang.topology is None else "topology_unsatisfied"
+
+
+def brief(snapshot: Snapshot, gang: Gang, code: str, flavor: str = ANY) -> Reason:
+    """The reason that decided, without a look at every node: for the log."""
+    if code in _DIRECT:
+        return reason(code, _DIRECT[code])
+    if code == "non_preemptible_over_quota":
+        return _unpreemptible(snapshot, gang, flavor)
+    quota = _quota(snapshot, gang, flavor, code)
+    if quota:
+        return quota[0]
+    left = snapshot.free.total
+    told = f"it needs {gang.gpus} GPUs; {left} are free"
+    if code in ("fragmented", "topology_unsatisfied"):
+        told += ", but not where its ranks could use them"
+    return reason(code, told, needed=gang.gpus, available=left)
+
+
 def _decides(one: Reason, found: list[Reason]) -> bool:
     return one is found[0]
 
