@@ -1,7 +1,9 @@
 """Placement and starts by trying everything: slow, and plain enough to be believed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+
+from controlplane.model import Placement
 
 
 @lru_cache(maxsize=100_000)
@@ -23,16 +25,19 @@ def can_place(free: Sequence[int], needs: Sequence[int]) -> bool:
 
 
 def slow_starts(
-    nodes: Sequence[int], jobs: Sequence[tuple[str, int, int]], *, strict: bool
+    nodes: Mapping[str, int],
+    jobs: Sequence[tuple[str, int, int]],
+    placements: Mapping[str, Placement],
+    *,
+    strict: bool,
 ) -> list[str]:
-    """Who starts, in order, if every job takes its room so as to leave the most to the next."""
-    started: list[str] = []
-    taken: list[tuple[int, int]] = []
+    """Who must start, in order, given where those before were put: whoever can be placed at all."""
+    free, started = dict(nodes), list[str]()
     for name, ranks, gpus in jobs:
-        needs = [g for r, g in (*taken, (ranks, gpus)) for _ in range(r)]
-        if can_place(nodes, needs):
+        if can_place(list(free.values()), [gpus] * ranks):
             started.append(name)
-            taken.append((ranks, gpus))
+            for slot in placements.get(name, ()):
+                free[slot.node] -= len(slot.devices)
         elif strict:
             break
     return started

@@ -117,14 +117,15 @@ def test_starts_agree_with_a_slow_reference(nodes, jobs, discipline):
     box = Sandbox([(n, "") for n in nodes], [], Policy(discipline=discipline))
     for number, job in enumerate(jobs):
         box.submit(f"j{number}", plain(*job))
-    started = [d.job for d in box.look() if isinstance(d, Start)]
+    fits = {d.job: d.fit for d in box.look() if isinstance(d, Start)}
     order = sorted(range(len(jobs)), key=lambda n: (-jobs[n][2], n))
-    expected = slow_starts(nodes, [(f"j{n}", *jobs[n][:2]) for n in order],
-                           strict=discipline is Discipline.STRICT_FIFO)  # fmt: skip
-    # Which nodes are taken may decide who fits later, so only the first difference counts if the
-    # reference, which tries every way, could go on.
-    assert started == expected or len(started) >= len(expected)
-    assert started[:1] == expected[:1]
+    expected = slow_starts(
+        {f"n{number}": gpus for number, gpus in enumerate(nodes)},
+        [(f"j{n}", *jobs[n][:2]) for n in order],
+        {job: fit.placement for job, fit in fits.items()},
+        strict=discipline is Discipline.STRICT_FIFO,
+    )
+    assert list(fits) == expected
 
 
 @given(sizes, plain_jobs, st.tuples(st.integers(1, 4), st.integers(1, 4)))
