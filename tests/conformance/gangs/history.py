@@ -17,8 +17,11 @@ ELSEWHERE = "elsewhere"
 
 
 class History:
-    def __init__(self, scenario: dict[str, Any]) -> None:
+    """`has_come` says that everyone who waits is there from the start, as without a clock."""
+
+    def __init__(self, scenario: dict[str, Any], *, has_come: bool = False) -> None:
         self.scenario = scenario
+        self.has_come = has_come
         self.world = World()
         self.events: list[e.Recorded] = []
         self.nodes = nodes(scenario)
@@ -49,7 +52,8 @@ class History:
     def _run(self) -> None:
         """Submissions in order of arrival, so that who came first is told by the log."""
         running = jobs(self.scenario, "running")
-        for job in sorted(running, key=lambda job: (job.arrival, job.id)):
+        there = [*running, *self.waiting] if self.has_come else running
+        for job in sorted(there, key=lambda job: (job.arrival, job.id)):
             self.record(submitted(job), 0.0)
         places = {id(job.given): list(_places(job.given)) for job in running}
         for job in sorted(running, key=lambda j: j.given.get("admitted_at", j.arrival)):
@@ -99,11 +103,6 @@ class History:
     def _decide(self, command: c.AnyCommand) -> None:
         for event in decide(self.world, command, self.world.at):
             self.record(event)
-
-    def submit_all(self) -> None:
-        """Everyone who waits has come; for scenarios without a clock."""
-        for job in sorted(self.waiting, key=lambda job: (job.arrival, job.id)):
-            self.record(submitted(job), job.arrival)
 
 
 def submitted(job: OneJob) -> e.JobSubmitted:

@@ -44,8 +44,7 @@ class Outcome:
 
 
 def run(scenario: dict[str, Any]) -> Outcome:
-    history = History(scenario)
-    history.submit_all()
+    history = History(scenario, has_come=True)
     history.world.check()
     for event in scenario.get("events", ()):
         happen(history, event)
