@@ -11,7 +11,7 @@ import simpy
 
 from controlplane import commands as c
 from controlplane.attempt import RankState
-from controlplane.effects import Effect, LaunchGang, StopGang, Survey
+from controlplane.effects import Effect, LaunchGang, StopGang, Survey, ranks_to_run
 from controlplane.job import Job
 from controlplane.model import Cause, Exit, NodeInfo
 
@@ -55,20 +55,28 @@ class InstantCluster:
         if job.id in self.stuck:
             return
         known = self._ranks.setdefault(key, {})
+        wanted = set(ranks_to_run(job))
+        for index in [i for i in known if i not in wanted]:
+            # The gang was made smaller.
+            run, _ = known.pop(index)
+            gone = (index,)
+            report = c.ReportRanks(job=job.id, attempt=attempt.number, gone=gone, incarnation=run)
+            self._report(report)
         for index, rank in enumerate(attempt.ranks):
             node = attempt.placement[index].node
-            if rank.state in (RankState.PENDING, RankState.RUNNING) and node not in self.down:
+            if index in wanted and node not in self.down:
                 known[index] = (rank.incarnation, node)
         runs: dict[int, list[int]] = {}
         for index, rank in enumerate(attempt.ranks):
             if rank.state is RankState.PENDING and index in known:
                 runs.setdefault(rank.incarnation, []).append(index)
+        started_any = bool(runs)
         for run, started in runs.items():
             report = c.ReportRanks(
                 job=job.id, attempt=attempt.number, started=tuple(started), incarnation=run
             )
             self._report(report)
-        if len(known) == len(attempt.ranks):
+        if known.keys() == wanted and (started_any or key not in self._ends):
             # Whoever is made whole again does its work from the start.
             self._ends[key] = self._ends.get(key, 0) + 1
             ending = self._env.timeout(job.spec.workload.duration_s, (key, self._ends[key]))

@@ -96,7 +96,15 @@ def _revision(job: Job, attempt: Attempt) -> tuple[int, ...]:
     """Changes whenever `ranks_to_run` may have. Most jobs have neither restarts nor such roles."""
     size, ranks = job.spec.size, len(attempt.ranks)
     waits = any(role.starts_after for role in job.spec.roles)
-    if not job.restarts and not attempt.mended and not waits and size == ranks:
+    plain = not job.restarts and not attempt.mended and not job.spec.grows
+    if plain and not waits and size == ranks:
         return ()
     again = sum(rank.incarnation for rank in attempt.ranks)
-    return len(job.restarts), again, len(_held_back(job, attempt)), size, ranks
+    return (
+        len(job.restarts),
+        again,
+        len(_held_back(job, attempt)),
+        size,
+        ranks,
+        staying(attempt, size),
+    )

@@ -48,3 +48,22 @@ def test_a_queue_gets_a_ceiling(muster: Muster, manifest: Callable[..., Path]) -
     assert muster("queue", "set", "nlp").code == 2
     assert muster("queue", "get", "none").code == 1
     assert muster("queue", "set", "Bad_Name", "--no-ceiling").code == 2
+
+
+def test_queues_and_the_policy_are_set_by_key_and_value(muster: Muster) -> None:
+    assert "lab set" in muster("queue", "set", "lab", "--no-ceiling").out
+    told = muster("queue", "set", "research", "parent=lab", "nominal=24", "preempt.reclaim=any")
+    assert "24 GPUs of its own" in told.out
+    muster("queue", "set", "research", "borrow_max=8")
+    found = muster("queue", "get", "research", "-o", "json").json
+    assert (found["nominal"], found["borrow_max"], found["parent"]) == (24, 8, "lab")
+    assert found["preempt"]["reclaim"] == "any"
+
+    muster("policy", "set", "discipline=easy_backfill", "levels=block,rack")
+    found = muster("policy", "get", "-o", "json").json
+    assert (found["discipline"], found["levels"]) == ("easy_backfill", ["block", "rack"])
+    muster("policy", "set", "discipline=", "levels=rack")
+    found = muster("policy", "get", "-o", "json").json
+    assert (found["discipline"], found["levels"]) == ("strict_fifo", ["rack"])
+
+    assert "research deleted" in muster("queue", "delete", "research").out

@@ -62,7 +62,7 @@ class History:
                 e.GangPlaced(job.id, 1, found.placement, found.shares, job.given.get("flavor", "")),
                 job.given.get("admitted_at", job.arrival),
             )
-            self.record(e.RanksStarted(job.id, 1, tuple(range(job.spec.size))))
+            self.record(e.RanksStarted(job.id, 1, tuple(range(len(found.placement)))))
             self.record(e.GangStarted(job.id, 1))
 
     def _fit(self, job: OneJob, places: list[str]) -> Fit:
@@ -75,7 +75,7 @@ class History:
             return found
         free = world.free.copy()
         slots = []
-        for rank in range(job.spec.size):
+        for rank in range(len(places) if _runs_small(job) else job.spec.size):
             role, _ = job.spec.role_of(rank)
             name = places.pop(0) if places else ELSEWHERE
             node = world.nodes[name]
@@ -109,8 +109,13 @@ def submitted(job: OneJob) -> e.JobSubmitted:
     return e.JobSubmitted(job.id, "default", job.id, job.spec)
 
 
+def _runs_small(job: OneJob) -> bool:
+    """An elastic gang that runs with fewer ranks than it would like."""
+    return job.spec.grows and job.given.get("copies", 1) == 1
+
+
 def _unplaced(job: OneJob) -> int:
-    if "placement" not in job.given or job.given.get("copies", 1) > 1:
+    if "placement" not in job.given or job.given.get("copies", 1) > 1 or _runs_small(job):
         return 0
     placed = sum(job.given["placement"].values())
     return max(0, job.spec.size - placed) * job.spec.roles[0].gpus

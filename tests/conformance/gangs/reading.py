@@ -57,7 +57,10 @@ def policy(scenario: dict[str, Any]) -> Policy:
         strategies=tuple(said.get("strategies", ("final", "initial"))),
         preempt=preempt(said.get("preempt")) or Preempt(),
         levels=tuple(scenario.get("levels", ("rack",))),
-        packing=said.get("packing", "pack"),
+        packing={"binpack": "pack", "bin_pack": "pack"}.get(
+            said.get("packing", "pack"), said.get("packing", "pack")
+        ),
+        protected_s=float(said.get("min_runtime", 0.0)),
         consolidate=said.get("consolidate", False),
         ageing_per_hour=float(said.get("ageing_per_hour", 0.0)),
     )
@@ -185,7 +188,7 @@ def job_spec(said: dict[str, Any], how: dict[str, Any], groups: dict[str, int]) 
         workload=Workload(duration_s=said.get("runtime", FOREVER_S)),
         scheduling=Scheduling(
             topology=_topology(said.get("topology", {})),
-            selector=said.get("selector", {}),
+            selector=said.get("selector", said.get("node_selector", {})),
             tolerates=tuple(said.get("tolerates", ())),
             flavors=tuple(said.get("flavors", ())),
             preemptible=said.get("preemptible", True),
