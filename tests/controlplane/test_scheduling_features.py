@@ -1,0 +1,238 @@
+"""Shared devices, named devices, quarantine, drains, repair, reasons in the log: one by one."""
+
+from controlplane import commands as c
+from controlplane import events as e
+from controlplane.enactment import enact
+from controlplane.job import Phase
+from controlplane.model import (
+    Discipline,
+    NodeInfo,
+    Policy,
+    Preempt,
+    Queue,
+    Repair,
+    Role,
+    Scheduling,
+    StartPolicy,
+    TopologyAsk,
+    WithinQueue,
+)
+from controlplane.queries import why
+from controlplane.scheduling.cycle import Pass
+from controlplane.scheduling.fragmentation import by_size, figure
+from controlplane.scheduling.snapshot import Snapshot
+from controlplane.scheduling.watchdog import held_waits
+from tests.controlplane.specification import Given, node, spec, submit
+
+
+def passed(given: Given, *, everyone: bool = False) -> list[e.Event]:
+    """One pass, and the events that come of it."""
+    found: list[e.Event] = []
+
+    def explains(job, code):
+        return job.held != code
+
+    for decision in Pass(Snapshot(given.world, given.now), explains, everyone=everyone).run():
+        events = enact(given.world, decision, given.now)
+        given.happened(*events)
+        found += events
+    return found
+
+
+def started(given: Given, job: str) -> None:
+    attempt = given.job(job).attempt
+    ranks = tuple(range(len(attempt.ranks)))
+    given.when(c.ReportRanks(job=job, attempt=attempt.number, started=ranks))
+
+
+def test_ranks_share_a_device_and_leave_whole_nodes_whole():
+    share = (Role(name="Worker", replicas=2, gpu_share=400),)
+    given = Given(node("n1", 2), node("n2", 2)).when(
+        submit("a", "j1", spec(roles=share)), submit("b", "j2", spec(roles=share))
+    )
+    passed(given)
+    slots = [slot for job in ("j1", "j2") for slot in given.job(job).attempt.placement]
+    assert {slot.node for slot in slots} == {"n1"}
+    assert [slot.devices for slot in slots] == [(0,), (0,), (1,), (1,)]
+    assert given.world.free.shared == {0: {0: 800, 1: 800}}
+    given.when(submit("c", "j3", spec(workers=1, gpus=2)))
+    passed(given)
+    assert given.job("j3").attempt.placement[0].node == "n2"
+
+
+def test_memory_is_a_part_of_a_device_of_known_size():
+    big = e.NodeReported("n1", NodeInfo("n1", 1, gpu_memory_mib=40_000))
+    asks = (Role(name="Worker", gpu_memory_mib=30_000),)
+    given = Given(big).when(
+        submit("a", "j1", spec(roles=asks)), submit("b", "j2", spec(roles=asks))
+    )
+    passed(given)
+    assert given.job("j1").attempt.shares == (750,)
+    assert given.job("j2").phase is Phase.QUEUED
+
+
+def test_a_role_runs_on_the_node_and_device_it_names():
+    pinned = (Role(name="Worker", gpus=1, node="n2", devices=(0,)),)
+    given = Given(node("n1"), node("n2")).when(
+        submit("a", "j1", spec(roles=pinned)), submit("b", "j2", spec(roles=pinned))
+    )
+    passed(given)
+    assert given.job("j1").attempt.placement[0].node == "n2"
+    assert given.job("j1").attempt.placement[0].devices == (0,)
+    assert given.job("j2").phase is Phase.QUEUED
+
+
+def test_a_node_that_is_lost_too_often_is_put_in_quarantine():
+    given = Given(e.PolicySet(Policy(quarantine_after=2)), node())
+    given.when(c.ReportNodeLost(node="n1"), c.ReportNode(node=NodeInfo("n1", 8)))
+    assert not given.world.nodes["n1"].cordoned
+    given.later(60.0).when(c.ReportNodeLost(node="n1"), c.ReportNode(node=NodeInfo("n1", 8)))
+    assert given.world.nodes["n1"].cordoned
+    assert "quarantine" in given.world.nodes["n1"].cordon_reason
+    given.when(c.UncordonNode(node="n1"))
+    assert given.world.nodes["n1"].losses == ()
+
+
+def test_losses_of_another_day_do_not_count():
+    given = Given(e.PolicySet(Policy(quarantine_after=2)), node())
+    given.when(c.ReportNodeLost(node="n1"), c.ReportNode(node=NodeInfo("n1", 8)))
+    given.later(90_000.0).when(c.ReportNodeLost(node="n1"))
+    assert not given.world.nodes["n1"].cordoned
+
+
+def repaired(**more: object) -> Scheduling:
+    return Scheduling(repair=Repair.REPLACE, recovery_timeout_s=300.0, **more)
+
+
+def test_a_lost_rank_is_replaced_and_the_others_run_on():
+    given = Given(node("n1"), node("n2"), node("n3"))
+    given.when(submit(of=spec(workers=2, gpus=8, scheduling=repaired())))
+    passed(given)
+    started(given, "j1")
+    given.when(c.ReportNodeLost(node="n2"))
+    assert given.job().phase is Phase.RUNNING
+    assert [w.job for w in held_waits(given.world)] == ["j1"]
+    given.when(c.ReportRanks(job="j1", attempt=1, gone=(1,)))
+    events = passed(given)
+    assert [type(event) for event in events] == [e.RanksReplaced]
+    assert given.job().attempt.placement[1].node == "n3"
+    given.when(c.ReportRanks(job="j1", attempt=1, started=(1,), incarnation=1))
+    assert given.job().crippled_at is None
+    assert given.job().restarts == ()
+
+
+def test_a_gang_without_a_replacement_lets_go_in_the_end():
+    given = Given(node("n1"), node("n2"))
+    given.when(submit(of=spec(workers=2, gpus=8, scheduling=repaired())))
+    passed(given)
+    started(given, "j1")
+    given.when(c.ReportNodeLost(node="n2"), c.ReportRanks(job="j1", attempt=1, gone=(1,)))
+    assert passed(given) == []
+    given.later(299.0).when_time_comes().then()
+    given.later(1.0).when_time_comes()
+    assert given.job().phase is Phase.RESTARTING
+    assert "not replaced within 300 s" in given.job().message
+
+
+def test_a_gang_bound_to_a_rack_without_room_starts_again_at_once():
+    racks = [e.NodeReported(f"n{i}", NodeInfo(f"n{i}", 8, rack=f"r{i // 2}")) for i in range(4)]
+    near = TopologyAsk(required="rack")
+    given = Given(*racks).when(
+        submit(of=spec(workers=2, gpus=8, scheduling=repaired(topology=near)))
+    )
+    passed(given)
+    started(given, "j1")
+    lost = given.job().attempt.placement[1].node
+    given.when(c.ReportNodeLost(node=lost), c.ReportRanks(job="j1", attempt=1, gone=(1,)))
+    events = passed(given)
+    assert e.JobRestarting in [type(event) for event in events]
+
+
+def test_a_gang_that_never_comes_up_is_put_to_sleep_and_can_be_woken():
+    asks = StartPolicy(backoff_s_first=60.0, limit=1)
+    given = Given(node()).when(submit(of=spec(gpus=4, start_timeout_s=100.0, start=asks)))
+    for _ in range(2):
+        passed(given)
+        given.later(100.0).when_time_comes()
+        gone = given.job().attempt
+        given.when(c.ReportRanks(job="j1", attempt=gone.number, gone=(0, 1)))
+        given.later(60.0).when_time_comes()
+    assert (given.job().phase, given.job().reason) == (Phase.SUSPENDED, "deactivated")
+    given.when(c.ResumeJob(namespace="default", name="train")).when_time_comes()
+    assert given.job().phase is Phase.QUEUED
+
+
+def test_a_preempted_job_keeps_its_place_and_its_restarts():
+    rules = Preempt(within_queue=WithinQueue.LOWER)
+    given = Given(e.PolicySet(Policy(preempt=rules)), node())
+    given.when(submit("a", "j1", spec(workers=1, gpus=8)))
+    passed(given)
+    started(given, "j1")
+    given.when(
+        submit("b", "j2", spec(workers=1, gpus=8)),
+        submit("c", "j3", spec(workers=1, gpus=8, priority=5)),
+    )
+    passed(given)
+    assert given.job("j1").restarts[0].cause.value == "preemption"
+    assert given.job("j3").held == "waiting_for_victims"
+    given.when(c.ReportRanks(job="j1", attempt=1, gone=(0,)))
+    assert given.job("j1").phase is Phase.QUEUED
+    assert [place[3] for place in given.world.waiting["default"]] == ["j3", "j1", "j2"]
+    passed(given)
+    assert given.job("j3").phase is Phase.STARTING
+    assert given.job("j1").failures == 0
+
+
+def test_a_reason_is_recorded_when_it_changes_and_not_again():
+    given = Given(e.PolicySet(Policy(discipline=Discipline.FIFO_FIT)), node())
+    given.when(
+        submit("a", "j1", spec(workers=1, gpus=6)), submit("b", "j2", spec(workers=1, gpus=4))
+    )
+    kinds = [type(event) for event in passed(given)]
+    assert kinds == [e.GangPlaced, e.GangHeld]
+    assert given.job("j2").held == "insufficient_capacity"
+    assert passed(given) == []
+
+
+def test_why_tells_the_quota_of_a_tree():
+    queues = [
+        Queue("lab"),
+        Queue("left", parent="lab", nominal=2),
+        Queue("right", parent="lab", nominal=2),
+    ]
+    given = Given(node(), *map(e.QueueDefined, queues))
+    given.when(submit("a", "j1", spec(workers=1, gpus=3, queue="left")))
+    given.when(submit("b", "j2", spec(workers=1, gpus=2, queue="right")))
+    passed(given)
+    assert given.job("j1").phase is Phase.QUEUED or given.job("j2").phase is Phase.QUEUED
+    waiting = next(j for j in ("j1", "j2") if given.job(j).phase is Phase.QUEUED)
+    told = why(given.world, given.job(waiting)).reasons[0]
+    assert (told.code, told.tier) == ("insufficient_quota", "quota")
+    assert told.needed is not None
+    assert told.available is not None
+
+
+def test_fragmentation_is_what_ranks_of_a_size_cannot_use():
+    given = Given(node("n1", 8), node("n2", 8))
+    assert figure(given.world.free) == 0.0
+    given.when(
+        submit("a", "j1", spec(workers=1, gpus=5)), submit("b", "j2", spec(workers=1, gpus=5))
+    )
+    passed(given)
+    sizes = by_size(given.world.free)
+    assert sizes[1] == 0.0
+    assert sizes[2] == 1 - 4 / 6
+    assert sizes[4] == sizes[8] == 1.0
+
+
+def test_a_policy_change_orders_the_line_anew():
+    given = Given(node()).when(submit("hold", "j0", spec(workers=1, gpus=8)))
+    passed(given)
+    long, short = Scheduling(estimate_s=100.0), Scheduling(estimate_s=1.0)
+    given.when(
+        submit("a", "j1", spec(workers=1, gpus=8, scheduling=long)),
+        submit("b", "j2", spec(workers=1, gpus=8, scheduling=short)),
+    )
+    assert [place[3] for place in given.world.waiting["default"]] == ["j1", "j2"]
+    given.when(c.SetPolicy(policy=Policy(discipline=Discipline.STRICT_SHORTEST)))
+    assert [place[3] for place in given.world.waiting["default"]] == ["j2", "j1"]
