@@ -183,10 +183,12 @@ class SnapshotInSlices:
 
 def _slices(image: Image) -> Iterator[bytes]:
     """The bytes that `_encode` makes of an image, some at a time."""
-    names = Image.__struct_fields__
-    yield bytes([0x80 | len(names)])
-    for name in names:
-        value = getattr(image, name)
+    defaults = {field.name: field.default for field in msgspec.structs.fields(Image)}
+    values = {name: getattr(image, name) for name in defaults}
+    # What is the default is left out, as in every value of the model.
+    written = {name: value for name, value in values.items() if value is not defaults[name]}
+    yield bytes([0x80 | len(written)])
+    for name, value in written.items():
         yield _encode(name)
         if isinstance(value, list):
             yield _array_header(len(value))
