@@ -1,1 +1,1 @@
-"""The studies room."""
+"""Studies: whole worlds in virtual time, as questions with answers."""

@@ -1,0 +1,115 @@
+"""Notes what a study wants to know while the engine runs: one row a job, one row an attempt.
+
+Rows are numbers in flat arrays, so that a hundred thousand jobs take a few megabytes.
+"""
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from controlplane import events as e
+from controlplane.errors import Rejected
+from controlplane.world import World
+
+NEVER = float("nan")
+# How an attempt ended.
+GOING, DONE, FAILED, STOPPED = range(4)
+
+
+class Recorder:
+    """`on_recorded` of an engine. A job's id is the number of its row."""
+
+    def __init__(self, jobs: int, world: World, *, places: bool) -> None:
+        self._world = world
+        self._places = places
+        self.started = array("d", [NEVER]) * jobs
+        self.finished = array("d", [NEVER]) * jobs
+        self.failed = bytearray(jobs)
+        self.restarts = array("i", [0]) * jobs
+        self.refused: dict[int, str] = {}
+        # The last attempt of each job, as a row of what follows.
+        self._attempt = array("q", [-1]) * jobs
+        self.attempt_job = array("q")
+        self.placed_at = array("d")
+        self.running_at = array("d")
+        self.stopped_at = array("d")
+        self.ended_at = array("d")
+        self.outcome = bytearray()
+        # Where attempts were: attempt, ordinal of the node, GPUs there.
+        self.place_attempt = array("q")
+        self.place_node = array("q")
+        self.place_gpus = array("q")
+        self.left = jobs
+        self.events = 0
+
+    def __call__(self, batch: Sequence[e.Recorded]) -> None:
+        self.events += len(batch)
+        for recorded in batch:
+            note = _NOTES.get(type(recorded.event))
+            if note is not None:
+                note(self, recorded.event, recorded.at)
+
+    def answered(self, row: int, answer: object) -> None:
+        """A submission that was refused will never be heard of again."""
+        if isinstance(answer, Rejected):
+            self.refused[row] = str(answer)
+            self.left -= 1
+
+    def _placed(self, event: e.GangPlaced, at: float) -> None:
+        job = int(event.job)
+        row = len(self.placed_at)
+        self._attempt[job] = row
+        self.attempt_job.append(job)
+        self.placed_at.append(at)
+        self.running_at.append(NEVER)
+        self.stopped_at.append(NEVER)
+        self.ended_at.append(NEVER)
+        self.outcome.append(GOING)
+        if event.attempt == 1:
+            self.started[job] = at
+        if self._places:
+            nodes = self._world.nodes
+            for slot in event.placement:
+                if slot.devices:
+                    self.place_attempt.append(row)
+                    self.place_node.append(nodes[slot.node].ordinal)
+                    self.place_gpus.append(len(slot.devices))
+
+    def _running(self, event: e.GangStarted, at: float) -> None:
+        self.running_at[self._attempt[int(event.job)]] = at
+
+    def _ended(self, event: e.AttemptEnded, at: float) -> None:
+        self.ended_at[self._attempt[int(event.job)]] = at
+
+    def _restarting(self, event: e.JobRestarting, at: float) -> None:
+        job = int(event.job)
+        self.restarts[job] += 1
+        self._stop(self._attempt[job], STOPPED, at)
+
+    def _succeeded(self, event: e.JobSucceeded, at: float) -> None:
+        job = int(event.job)
+        self.finished[job] = at
+        self.left -= 1
+        self._stop(self._attempt[job], DONE, at)
+
+    def _gave_up(self, event: e.JobFailed, at: float) -> None:
+        job = int(event.job)
+        self.finished[job] = at
+        self.failed[job] = 1
+        self.left -= 1
+        self._stop(self._attempt[job], FAILED, at)
+
+    def _stop(self, row: int, outcome: int, at: float) -> None:
+        if row >= 0 and self.outcome[row] == GOING:
+            self.stopped_at[row] = at
+            self.outcome[row] = outcome
+
+
+_NOTES: dict[type[e.Event], Callable[[Recorder, Any, float], None]] = {
+    e.GangPlaced: Recorder._placed,
+    e.GangStarted: Recorder._running,
+    e.AttemptEnded: Recorder._ended,
+    e.JobRestarting: Recorder._restarting,
+    e.JobSucceeded: Recorder._succeeded,
+    e.JobFailed: Recorder._gave_up,
+}

@@ -1,0 +1,104 @@
+"""A row of a trace as the job that a person would submit."""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from msgspec.structs import replace
+
+from controlplane.commands import SubmitJob
+from controlplane.model import DoneWhen, JobSpec, RestartPolicy, Role, Scheduling, Workload
+from studies.clusters import StudyCluster
+from studies.workloads.trace import Trace
+
+# A rank has at most so many GPUs; a larger part of a pool is several ranks.
+RANK_GPUS_MAX = 1_024
+WORKER = "Worker"
+REST = "Rest"
+# A finished job is forgotten at once: what a study wants to know of it, it has noted by then.
+FORGET = 0.0
+# In a study nobody gives up: a trace says how long a job ran, so it runs until it has.
+PERSISTENT = RestartPolicy(limit=None)
+START_TIMEOUT_S = 10 * 365 * 86_400.0
+
+Submission = Callable[[int], SubmitJob]
+
+
+def submissions(
+    trace: Trace, cluster: StudyCluster, queues: dict[str, str], *, forget: bool = True
+) -> Submission:
+    """Makes the command for a row, at the moment that it is needed.
+
+    Commands carry no id, so the engine keeps no receipts for people who will never ask again.
+    """
+    durations = trace.duration.tolist()
+    gpus = trace.gpus.tolist()
+    priorities = [] if trace.priority is None else trace.priority.tolist()
+    queue_of = trace.labels.get("queue", ())
+    estimates = _estimates(trace)
+    ttl_s = FORGET if forget else None
+
+    @lru_cache(maxsize=65_536)
+    def plain(gpus: int, queue: str, priority: int) -> JobSpec:
+        roles = roles_for(gpus, cluster)
+        return JobSpec(
+            roles=roles,
+            done_when=DoneWhen(roles[0].name),
+            queue=queue,
+            priority=priority,
+            restart=PERSISTENT,
+            ttl_s=ttl_s,
+            start_timeout_s=START_TIMEOUT_S,
+        )
+
+    def submission(row: int) -> SubmitJob:
+        queue = queues[queue_of[row]] if queue_of else "default"
+        spec = plain(gpus[row], queue, priorities[row] if priorities else 0)
+        spec = planned(spec, durations[row], estimates[row])
+        return SubmitJob(job=str(row), namespace="study", name=f"j{row}", spec=spec)
+
+    return submission
+
+
+def planned(spec: JobSpec, duration_s: float, estimate_s: float) -> JobSpec:
+    """The spec with how long the job will run, and how long the scheduler believes it will."""
+    asks = Scheduling(estimate_s=estimate_s)
+    return replace(spec, workload=Workload(duration_s), scheduling=asks)
+
+
+def _estimates(trace: Trace) -> list[float]:
+    """What the scheduler may know; where nobody said anything, the truth."""
+    said = trace.duration if trace.estimate is None else trace.estimate
+    known: list[float] = np.where(np.isnan(said), trace.duration, said).tolist()
+    return known
+
+
+def roles_for(gpus: int, cluster: StudyCluster) -> tuple[Role, ...]:
+    """The gang of a job: whole nodes, and one rank with what is left."""
+    size = min(cluster.node_gpus, RANK_GPUS_MAX)
+    whole, rest = divmod(gpus, size)
+    if whole == 0:
+        return (Role(name=WORKER, gpus=rest),)
+    workers = Role(name=WORKER, replicas=whole, gpus=size)
+    return (workers, Role(name=REST, gpus=rest)) if rest else (workers,)
+
+
+def queue_names(trace: Trace) -> dict[str, str]:
+    """The trace's queues with names that the control plane takes."""
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for queue in sorted(set(trace.labels.get("queue", ()))):
+        label = _label(queue)
+        unique, number = label, 2
+        while unique in taken:
+            unique, number = f"{label[:50]}-{number}", number + 1
+        taken.add(unique)
+        names[queue] = unique
+    return names
+
+
+def _label(text: str) -> str:
+    kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in text.lower()).strip("-")
+    if not kept:
+        return "default"
+    return (kept if kept[0].isalpha() else f"q-{kept}")[:56].rstrip("-")

@@ -1,0 +1,1 @@
+"""Workloads: recorded ones in the forms their owners publish, and synthetic ones like them."""

@@ -1,0 +1,208 @@
+"""Our own form: CSV with a header and at least `id,submit,gpus,duration`, in seconds.
+
+A trace is read whole or refused whole, with the number of the first line that is wrong.
+"""
+
+import csv
+import gzip
+import io
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from studies.workloads.trace import LABELS, BadTrace, Trace, make_trace
+
+REQUIRED = ("id", "submit", "gpus", "duration")
+NUMBERS = ("estimate", "priority", "min_replicas", "max_replicas")
+COLUMNS = (*REQUIRED, *NUMBERS, *LABELS)
+
+GPUS_MAX = 1_000_000
+# Thirty thousand years, far beyond any real time in seconds since 1970.
+SECONDS_MAX = 1e12
+DURATION_MAX = 10 * 365 * 86_400
+PRIORITY_MAX = 1_000_000_000
+
+
+def open_text(path: Path) -> io.TextIOBase:
+    """A file to read as text, unpacked if it is gzip; bytes that are no UTF-8 are an error."""
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+    except OSError as error:
+        raise BadTrace(str(path), None, f"cannot be read: {error.strerror}") from None
+    if packed:
+        return io.TextIOWrapper(gzip.open(path), encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")
+
+
+def read_csv(path: Path) -> Trace:
+    with open_text(path) as file:
+        try:
+            return parse_csv(path.name, file)
+        except UnicodeDecodeError as error:
+            raise BadTrace(path.name, None, f"is not UTF-8 text: {error.reason}") from None
+        except (OSError, EOFError) as error:
+            raise BadTrace(path.name, None, f"cannot be unpacked: {error}") from None
+
+
+def parse_csv(name: str, lines: Iterator[str] | io.TextIOBase) -> Trace:
+    table = Table(name, lines)
+    columns = table.columns(COLUMNS, REQUIRED)
+    ids = columns["id"]
+    table.require_distinct(ids)
+    numbers = {
+        column: table.numbers(column, columns[column], check)
+        for column, check in _CHECKS.items()
+        if column in columns
+    }
+    labels: dict[str, Sequence[str]] = {
+        column: columns[column] for column in LABELS if column in columns
+    }
+    return make_trace(name, ids, labels=labels, **numbers)
+
+
+class Table:
+    """The rows of a CSV file, each with its line; every refusal names file and line."""
+
+    def __init__(self, name: str, lines: Iterator[str] | io.TextIOBase) -> None:
+        self.name = name
+        reader = csv.reader(lines, strict=True)
+        self.header: list[str] = []
+        self.rows: list[list[str]] = []
+        # The line on which each row ends; only where a quoted field holds a line break does it
+        # differ from counting.
+        self.lines: list[int] = []
+        try:
+            for row in reader:
+                if not row or (len(row) == 1 and not row[0].strip()):
+                    continue
+                if not self.header:
+                    self.header = [cell.strip() for cell in row]
+                    continue
+                self.rows.append(row)
+                self.lines.append(reader.line_num)
+        except csv.Error as error:
+            raise self.bad(reader.line_num, f"is not CSV: {error}") from None
+        if not self.header:
+            raise BadTrace(name, None, "is empty: the first line must name the columns")
+
+    def bad(self, line: int | None, problem: str) -> BadTrace:
+        return BadTrace(self.name, line, problem)
+
+    def columns(self, known: Sequence[str] | None, required: Sequence[str]) -> dict[str, list[str]]:
+        """The cells by column. With `known`, a column of another name is a mistake."""
+        header = self.header
+        for column in required:
+            if column not in header:
+                raise self.bad(1, f"there is no column {column!r}; it has {', '.join(header)}")
+        for place, column in enumerate(header):
+            if header.index(column) != place:
+                raise self.bad(1, f"the column {column!r} is there twice")
+            if known is not None and column not in known:
+                raise self.bad(1, f"{column!r} is no column of a trace; known: {', '.join(known)}")
+        width = len(header)
+        for row, line in zip(self.rows, self.lines, strict=True):
+            if len(row) != width:
+                raise self.bad(line, f"has {len(row)} fields; the header names {width}")
+        cells = list(zip(*self.rows, strict=True)) if self.rows else [()] * width
+        return {column: list(cells[i]) for i, column in enumerate(header)}
+
+    def require_distinct(self, ids: Sequence[str]) -> None:
+        if all(ids) and len(set(ids)) == len(ids):
+            return
+        first: dict[str, int] = {}
+        for text, line in zip(ids, self.lines, strict=True):
+            if not text.strip():
+                raise self.bad(line, "the id is empty")
+            if text in first:
+                raise self.bad(line, f"the id {text!r} is that of line {first[text]} too")
+            first[text] = line
+
+    def numbers(self, column: str, cells: Sequence[str], check: "Check") -> Any:
+        """A column as an array. All at once, and line by line only to find the one that is wrong."""
+        try:
+            values = np.array([cell or "nan" for cell in cells], dtype=np.float64)
+        except ValueError:
+            values = None
+        if values is None or not bool(check.all_fine(values)):
+            filled = [self._number(column, cell, line, check) for cell, line in self._lined(cells)]
+            values = np.array(filled, dtype=np.float64)
+        return values if check.optional_nan else np.nan_to_num(values).astype(check.kind)
+
+    def _lined(self, cells: Sequence[str]) -> Iterator[tuple[str, int]]:
+        return zip(cells, self.lines, strict=True)
+
+    def _number(self, column: str, cell: str, line: int, check: "Check") -> float:
+        if not cell.strip():
+            if check.may_be_empty:
+                return math.nan
+            raise self.bad(line, f"{column} is empty")
+        try:
+            value = float(cell)
+        except ValueError:
+            raise self.bad(line, f"{column} is {cell!r}, which is not a number") from None
+        if not bool(check.all_fine(np.array([value]))):
+            raise self.bad(line, f"{column} is {cell.strip()}; it must be {check.told}")
+        return value
+
+
+class Check:
+    """What the numbers of a column must be like."""
+
+    def __init__(
+        self,
+        least: float,
+        most: float,
+        told: str,
+        *,
+        whole: bool = False,
+        may_be_empty: bool = False,
+        optional_nan: bool = False,
+    ) -> None:
+        self.least, self.most, self.told = least, most, told
+        self.whole, self.may_be_empty, self.optional_nan = whole, may_be_empty, optional_nan
+        self.kind: type[np.generic] = np.int64 if whole else np.float64
+
+    def all_fine(self, values: Any) -> Any:
+        fine = (values >= self.least) & (values <= self.most)
+        if self.whole:
+            fine &= values == np.floor(values)
+        if self.may_be_empty:
+            fine |= np.isnan(values)
+        return fine.all()
+
+
+_SECONDS = f"a number of seconds from 0 to {SECONDS_MAX:g}"
+_RUN = f"a number of seconds from 0 to {DURATION_MAX:g} (ten years)"
+_REPLICAS = f"a whole number from 0 to {GPUS_MAX}"
+_CHECKS = {
+    "submit": Check(0, SECONDS_MAX, _SECONDS),
+    "gpus": Check(0, GPUS_MAX, f"a whole number from 0 to {GPUS_MAX}", whole=True),
+    "duration": Check(0, DURATION_MAX, _RUN),
+    "estimate": Check(0, DURATION_MAX, _RUN, may_be_empty=True, optional_nan=True),
+    "priority": Check(-PRIORITY_MAX, PRIORITY_MAX, "a whole number", whole=True, may_be_empty=True),
+    "min_replicas": Check(0, GPUS_MAX, _REPLICAS, whole=True, may_be_empty=True),
+    "max_replicas": Check(0, GPUS_MAX, _REPLICAS, whole=True, may_be_empty=True),
+}
+
+
+def write_csv(trace: Trace, file: io.TextIOBase) -> None:
+    """The trace in our own form; whole numbers are written without a fraction."""
+    optional = [name for name in NUMBERS if getattr(trace, name) is not None]
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([*REQUIRED, *optional, *trace.labels])
+    columns = [
+        [number_text(value) for value in getattr(trace, name).tolist()]
+        for name in ("submit", "gpus", "duration", *optional)
+    ]
+    writer.writerows(zip(trace.ids, *columns, *trace.labels.values(), strict=True))
+
+
+def number_text(value: float) -> str:
+    """A number as short as it can be read back."""
+    if value != value:
+        return ""
+    return str(int(value)) if value == int(value) else repr(value)

@@ -1,0 +1,63 @@
+"""Muster's own event log, as `muster log export` writes it: one event a line.
+
+A job's length is what its last attempt ran, from when every rank was up to the verdict, so that
+another cluster with another start-up cost can run it again. Jobs that have not ended are left out.
+"""
+
+from pathlib import Path
+
+from controlplane import events as e
+from controlplane.codec import from_line, from_row
+from controlplane.errors import LogCorrupt
+from controlplane.job import Job
+from controlplane.state import State
+from studies.workloads.collecting import Collector
+from studies.workloads.trace import BadTrace, Trace
+
+
+def read_event_log(path: Path) -> Trace:
+    found = Collector(path.name)
+    state = State()
+    line = 0
+    try:
+        with path.open("rb") as file:
+            for text in file:
+                line += 1
+                if text.strip():
+                    _take(found, state, from_row(from_line(text)))
+    except OSError as error:
+        raise BadTrace(str(path), None, f"cannot be read: {error.strerror}") from None
+    except (ValueError, LogCorrupt) as error:
+        raise BadTrace(path.name, line, f"is not an event: {error}") from None
+    except (AssertionError, KeyError):
+        told = "does not follow from the lines before it; an export must begin at position 1"
+        raise BadTrace(path.name, line, told) from None
+    for job in state.jobs.values():
+        if not job.finished:
+            found.leave_out("had not ended")
+        elif not job.deleting:
+            _add(found, job)
+    return found.trace()
+
+
+def _take(found: Collector, state: State, recorded: e.Recorded) -> None:
+    """Folds one event in; a job that is removed is noted while it is still there."""
+    event = recorded.event
+    if isinstance(event, e.JobRemoved):
+        _add(found, state.jobs[event.job])
+    state.apply(recorded)
+
+
+def _add(found: Collector, job: Job) -> None:
+    attempt = job.attempt
+    began = None if attempt is None else attempt.running_at
+    if job.finished_at is None or began is None:
+        found.leave_out("never ran")
+        return
+    spec = job.spec
+    found.add(
+        job.id, job.submitted_at, spec.gpus, job.finished_at - began,
+        priority=spec.priority,
+        estimate=spec.active_deadline_s,
+        queue=spec.queue, user=job.namespace, kind=spec.kind, status=job.phase.value,
+    )  # fmt: skip

@@ -1,0 +1,138 @@
+"""A workload as columns: who comes when, with how many GPUs, for how long.
+
+Times are seconds. Rows stand in the order in which they are submitted: by time, and at the same
+time by id (as numbers where all ids are numbers). Columns that a trace does not have are empty.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# Text columns, and what each of them is for.
+LABELS = {
+    "queue": "where the job waits",
+    "user": "who submitted it",
+    "kind": "what the job is: a kind of manifest, or the owner's word for it",
+    "model": "what it trains",
+    "status": "how it ended in the recorded cluster",
+    "gpu_type": "which GPUs it asked for",
+}
+
+
+class BadTrace(ValueError):
+    """The trace cannot be used: which line of which file, and what is wrong with it."""
+
+    def __init__(self, source: str, line: int | None, problem: str) -> None:
+        super().__init__(source, line, problem)
+        self.source = source
+        self.line = line
+        self.problem = problem
+
+    def __str__(self) -> str:
+        where = self.source if self.line is None else f"{self.source}, line {self.line}"
+        return f"{where}: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    name: str
+    ids: Sequence[str]
+    submit: Floats
+    gpus: Integers
+    duration: Floats
+    # What the person, or a predictor, said beforehand; not-a-number where nobody said anything.
+    estimate: Floats | None = None
+    priority: Integers | None = None
+    # Replicas between which an elastic job may run; 0 where it may not.
+    min_replicas: Integers | None = None
+    max_replicas: Integers | None = None
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    # What was left out or changed when the trace was read, in plain words.
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def gpu_seconds(self) -> float:
+        return float(self.gpus @ self.duration)
+
+    @property
+    def span_s(self) -> float:
+        """From the first submission to the last."""
+        return float(self.submit[-1] - self.submit[0]) if len(self) else 0.0
+
+    def rows(self, chosen: Integers | slice) -> "Trace":
+        """The trace reduced to some of its rows, which must be in order."""
+        picked = range(len(self))[chosen] if isinstance(chosen, slice) else chosen
+        take: dict[str, Any] = {
+            name: None if getattr(self, name) is None else getattr(self, name)[chosen]
+            for name in ("submit", "gpus", "duration", *_OPTIONAL)
+        }
+        labels = {name: [column[i] for i in picked] for name, column in self.labels.items()}
+        return replace(self, ids=[self.ids[i] for i in picked], labels=labels, **take)
+
+
+_OPTIONAL = ("estimate", "priority", "min_replicas", "max_replicas")
+
+
+def make_trace(
+    name: str,
+    ids: Sequence[str],
+    submit: Iterable[float] | Floats,
+    gpus: Iterable[int] | Integers,
+    duration: Iterable[float] | Floats,
+    *,
+    labels: dict[str, Sequence[str]] | None = None,
+    notes: Iterable[str] = (),
+    **optional: Any,
+) -> Trace:
+    """A trace of these columns, its rows put in order; a column without any content is dropped."""
+    columns = {
+        "submit": _column(submit, np.float64),
+        "gpus": _column(gpus, np.int64),
+        "duration": _column(duration, np.float64),
+    }
+    for column, values in optional.items():
+        if values is not None:
+            columns[column] = _column(values, np.float64 if column == "estimate" else np.int64)
+    order = _order(columns["submit"], ids)
+    if order is not None:
+        columns = {column: values[order] for column, values in columns.items()}
+        ids = [ids[i] for i in order]
+    kept = {}
+    for label, texts in (labels or {}).items():
+        if any(texts):
+            kept[label] = texts if order is None else [texts[i] for i in order]
+    return Trace(name=name, ids=ids, labels=kept, notes=tuple(notes), **columns)
+
+
+def _column(values: Any, kind: type[np.generic]) -> NDArray[Any]:
+    return np.ascontiguousarray(values, dtype=kind)
+
+
+def _order(submit: Floats, ids: Sequence[str]) -> Integers | None:
+    """The order of submission, or None if the rows are in it already."""
+    keys = id_keys(ids)
+    if isinstance(keys, np.ndarray):
+        order = np.lexsort((keys, submit))
+    else:
+        order = np.array(sorted(range(len(ids)), key=lambda i: (submit[i], keys[i])), dtype=int)
+    return None if np.array_equal(order, np.arange(len(ids))) else order
+
+
+def id_keys(ids: Sequence[str]) -> Integers | Sequence[str]:
+    """What ids are ordered by: their numbers if all are numbers, else their letters."""
+    if ids and all(map(_is_number, ids)):
+        return np.array(list(map(int, ids)), dtype=np.int64)
+    return ids
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19
