@@ -29,7 +29,10 @@ class StudyCluster:
         return self.model.gpus
 
     def with_delays(self, delays: Delays) -> "StudyCluster":
-        return replace(self, model=replace(self.model, delays=delays))
+        return self.with_model(replace(self.model, delays=delays))
+
+    def with_model(self, model: ClusterModel) -> "StudyCluster":
+        return replace(self, model=model)
 
 
 def pool(gpus: int, *, delays: Delays = INSTANT) -> StudyCluster:

@@ -7,6 +7,8 @@ there, and on one public trace the mean completion time differs by 3.6 times. So
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from controlplane.events import Event, PolicySet, QueueDefined
 from controlplane.model import Discipline, Policy, Queue
 
@@ -51,11 +53,31 @@ POLICIES = {
 ALIASES = {str(policy.policy.discipline.value): name for name, policy in POLICIES.items()}
 
 
+# How gangs are put on nodes, as the second part of a name: `fifo+consolidate`.
+PACKINGS = {
+    "pack": ("pack", "a gang goes where it leaves the least room over"),
+    "consolidate": (
+        "pack_emptiest",
+        "whole nodes, and what is left of a gang on the emptiest node",
+    ),
+    "spread": ("spread", "ranks go to the emptiest nodes"),
+}
+
+
 def policy_named(name: str) -> StudyPolicy:
-    policy = POLICIES.get(ALIASES.get(name, name))
+    """A policy by its name, or by a name and a packing."""
+    first, _, packing = name.partition("+")
+    policy = POLICIES.get(ALIASES.get(first, first))
     if policy is None:
         raise ValueError(f"there is no policy {name!r}; the policies are: {', '.join(POLICIES)}")
-    return policy
+    if not packing:
+        return policy
+    if packing not in PACKINGS:
+        raise ValueError(f"{packing!r} is no packing; the packings are: {', '.join(PACKINGS)}")
+    ours, told = PACKINGS[packing]
+    return StudyPolicy(
+        f"{policy.name}+{packing}", f"{policy.told}; {told}", replace(policy.policy, packing=ours)
+    )
 
 
 def beginning(policy: StudyPolicy, queues: Iterable[Queue]) -> list[Event]:

@@ -4,6 +4,7 @@ Rows are numbers in flat arrays, so that a hundred thousand jobs take a few mega
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,9 +28,10 @@ class Recorder:
         self.failed = bytearray(jobs)
         self.restarts = array("i", [0]) * jobs
         self.refused: dict[int, str] = {}
-        # The last attempt of each job, as a row of what follows.
+        # The last attempt of each job, as a row of what follows; -1 before the first.
         self._attempt = array("q", [-1]) * jobs
         self.attempt_job = array("q")
+        self.previous = array("q")
         self.placed_at = array("d")
         self.running_at = array("d")
         self.stopped_at = array("d")
@@ -39,6 +41,12 @@ class Recorder:
         self.place_attempt = array("q")
         self.place_node = array("q")
         self.place_gpus = array("q")
+        # GPUs on nodes that take work, whenever that changes: (time, GPUs).
+        self.capacity: list[tuple[float, int]] = []
+        self.causes: Counter[str] = Counter()
+        # Row -> seconds by reason, and the reason of the moment with its time.
+        self.reasons: dict[int, dict[str, float]] = {}
+        self._held: dict[int, tuple[str, float]] = {}
         self.left = jobs
         self.events = 0
 
@@ -55,9 +63,25 @@ class Recorder:
             self.refused[row] = str(answer)
             self.left -= 1
 
+    def ran_before_s(self, job: int) -> float:
+        """How long the attempt before the last one ran."""
+        row = self.previous[self._attempt[job]]
+        if row < 0 or self.running_at[row] != self.running_at[row]:
+            return 0.0
+        return self.stopped_at[row] - self.running_at[row]
+
+    def note_capacity(self, at: float) -> None:
+        nodes = self._world.nodes.values()
+        gpus = sum(node.info.gpus for node in nodes if node.takes_work)
+        if self.capacity and self.capacity[-1][0] == at:
+            self.capacity.pop()
+        if not self.capacity or self.capacity[-1][1] != gpus:
+            self.capacity.append((at, gpus))
+
     def _placed(self, event: e.GangPlaced, at: float) -> None:
         job = int(event.job)
         row = len(self.placed_at)
+        self.previous.append(self._attempt[job])
         self._attempt[job] = row
         self.attempt_job.append(job)
         self.placed_at.append(at)
@@ -67,6 +91,8 @@ class Recorder:
         self.outcome.append(GOING)
         if event.attempt == 1:
             self.started[job] = at
+        if self._held:
+            self._no_longer_held(job, at)
         if self._places:
             nodes = self._world.nodes
             for slot in event.placement:
@@ -84,6 +110,7 @@ class Recorder:
     def _restarting(self, event: e.JobRestarting, at: float) -> None:
         job = int(event.job)
         self.restarts[job] += 1
+        self.causes[event.restart.cause.value] += 1
         self._stop(self._attempt[job], STOPPED, at)
 
     def _succeeded(self, event: e.JobSucceeded, at: float) -> None:
@@ -104,6 +131,20 @@ class Recorder:
             self.stopped_at[row] = at
             self.outcome[row] = outcome
 
+    def _is_held(self, event: e.GangHeld, at: float) -> None:
+        job = int(event.job)
+        self._no_longer_held(job, at)
+        self._held[job] = (event.code, at)
+
+    def _no_longer_held(self, job: int, at: float) -> None:
+        code, since = self._held.pop(job, ("", at))
+        if at > since:
+            told = self.reasons.setdefault(job, {})
+            told[code] = told.get(code, 0.0) + at - since
+
+    def _node_changed(self, event: e.NodeEvent, at: float) -> None:
+        self.note_capacity(at)
+
 
 _NOTES: dict[type[e.Event], Callable[[Recorder, Any, float], None]] = {
     e.GangPlaced: Recorder._placed,
@@ -112,4 +153,10 @@ _NOTES: dict[type[e.Event], Callable[[Recorder, Any, float], None]] = {
     e.JobRestarting: Recorder._restarting,
     e.JobSucceeded: Recorder._succeeded,
     e.JobFailed: Recorder._gave_up,
+    e.GangHeld: Recorder._is_held,
+    e.NodeReported: Recorder._node_changed,
+    e.NodeLost: Recorder._node_changed,
+    e.NodeRemoved: Recorder._node_changed,
+    e.NodeCordoned: Recorder._node_changed,
+    e.NodeUncordoned: Recorder._node_changed,
 }

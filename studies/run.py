@@ -1,46 +1,32 @@
 """One run: the real engine, scheduler and state machines over a workload, in virtual time."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import simpy
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from adapters.simpy_clock import SimpyClock, as_process
 from adapters.simulated_cluster import SimulatedCluster
 from controlplane.engine import Engine, EngineOptions
+from controlplane.events import Recorded
 from controlplane.model import Queue
-from controlplane.ports import EventLog
+from controlplane.ports import Cluster, EventLog
+from studies.autoscaler import Autoscaler
+from studies.checkpointing import Checkpointed
 from studies.clusters import StudyCluster
 from studies.forgetful_log import ForgetfulLog
 from studies.policies import StudyPolicy, beginning
 from studies.recorder import Recorder
+from studies.scenario import Autoscale, Checkpoints
 from studies.submissions import queue_names, submissions
 from studies.workloads.trace import Trace
 
 OPTIONS = EngineOptions(resync_s=None, snapshot_every=None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """What came of it, as arrays by the trace's rows; times are the trace's own."""
-
-    trace: Trace
-    cluster: StudyCluster
-    policy: str
-    started: NDArray[np.float64]
-    finished: NDArray[np.float64]
-    failed: NDArray[np.bool_]
-    restarts: NDArray[np.int32]
-    # Rows that were refused at the door, and why.
-    refused: dict[int, str]
-    attempts: "Attempts"
-    # When the last thing happened, and how many events the log would have.
-    ended_at: float
-    events: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,100 +44,171 @@ class Attempts:
     place_gpus: NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What came of it, as arrays by the trace's rows; times are the trace's own."""
+
+    trace: Trace
+    cluster: StudyCluster
+    policy: StudyPolicy
+    checkpoints: Checkpoints
+    started: NDArray[np.float64]
+    finished: NDArray[np.float64]
+    failed: NDArray[np.bool_]
+    restarts: NDArray[np.int32]
+    # Rows that were refused at the door, and why.
+    refused: dict[int, str]
+    attempts: Attempts
+    # GPUs on nodes that take work, whenever that changes.
+    capacity: Sequence[tuple[float, int]]
+    # How often gangs had to start again, by cause.
+    causes: dict[str, int]
+    # Row -> seconds waited by reason, where reasons were asked for.
+    reasons: dict[int, dict[str, float]]
+    # When the study ended, and how many events the log would have.
+    ended_at: float
+    events: int
+
+
 def run(
     trace: Trace,
     cluster: StudyCluster,
     policy: StudyPolicy,
     *,
+    queues: Sequence[Queue] = (),
+    checkpoints: Checkpoints | None = None,
+    autoscale: Autoscale | None = None,
     log: EventLog | None = None,
     until_s: float | None = None,
+    reasons: bool = False,
     places: bool = True,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Run:
     """Runs until every job has ended, or for `until_s` seconds from the first submission.
 
-    Without a `log` no event is kept. `progress` is told now and then how many jobs are left.
+    `queues` define those that they name; other queues of the trace have no quota. Without a `log`
+    no event is kept. `progress` is told now and then which part of the jobs is done.
     """
-    origin = float(trace.submit[0]) if len(trace) else 0.0
-    env = simpy.Environment()
-    clock = SimpyClock(env, origin=origin)
-    machine = SimulatedCluster(env, cluster.model, origin=origin)
-    recorder: Recorder | None = None
-
-    def note(batch: Any) -> None:
-        if recorder is not None:
-            recorder(batch)
-
-    queues = queue_names(trace)
-    past = beginning(policy, [Queue(name) for name in queues.values()])
-    engine = Engine(clock, log or ForgetfulLog(past=past, at=origin), machine, OPTIONS, note)
-    leading = as_process(env, engine.run())
-    while not engine.world.surveyed:
-        env.step()
-    recorder = Recorder(len(trace), engine.world, places=places and not cluster.pooled)
-    submission = submissions(trace, cluster, queues, forget=True)
-    env.process(_people(env, engine, trace, recorder, submission, origin))
-    _drive(env, recorder, leading, until_s, progress)
-    return _outcome(trace, cluster, policy, recorder, origin + env.now)
+    if not len(trace):
+        raise ValueError("a study needs at least one job")
+    if reasons:
+        policy = StudyPolicy(policy.name, policy.told, replace(policy.policy, records_reasons=True))
+    world = _Life(trace, cluster, policy, queues, checkpoints or Checkpoints(), log)
+    recorder = world.begin(places=places and not cluster.pooled)
+    if autoscale is not None:
+        Autoscaler(world.env, world.engine, autoscale)
+    world.let_people_come(recorder)
+    world.drive(recorder, until_s, progress)
+    return world.outcome(recorder)
 
 
-def _people(
-    env: simpy.Environment,
-    engine: Engine,
-    trace: Trace,
-    recorder: Recorder,
-    submission: Callable[[int], Any],
-    origin: float,
-) -> Generator[simpy.Event, Any, None]:
-    for row, at in enumerate(trace.submit.tolist()):
-        wait_s = at - origin - env.now
-        if wait_s > 0:
-            yield env.timeout(wait_s)
-        engine.submit(submission(row), partial(recorder.answered, row))
+class _Life:
+    """A world in virtual time. Its time 0 is that of the first submission."""
 
+    def __init__(
+        self,
+        trace: Trace,
+        cluster: StudyCluster,
+        policy: StudyPolicy,
+        queues: Sequence[Queue],
+        checkpoints: Checkpoints,
+        log: EventLog | None,
+    ) -> None:
+        self.trace, self.cluster, self.policy = trace, cluster, policy
+        self.checkpoints = checkpoints
+        self.origin = float(trace.submit[0])
+        self.env = simpy.Environment()
+        self.names = queue_names(trace)
+        defined = {queue.name: queue for queue in queues}
+        for name in self.names.values():
+            defined.setdefault(name, Queue(name))
+        past = beginning(policy, defined.values())
+        machine: Cluster = SimulatedCluster(self.env, cluster.model, origin=self.origin)
+        self._checkpointed: Checkpointed | None = None
+        if checkpoints.every_s:
+            machine = self._checkpointed = Checkpointed(machine, checkpoints)
+        self._recorder: Recorder | None = None
+        self.engine = Engine(
+            SimpyClock(self.env, origin=self.origin),
+            log or ForgetfulLog(past=past, at=self.origin),
+            machine,
+            OPTIONS,
+            self._note,
+        )
+        self._leading = as_process(self.env, self.engine.run())
 
-def _drive(
-    env: simpy.Environment,
-    recorder: Recorder,
-    leading: simpy.Process,
-    until_s: float | None,
-    progress: Callable[[int], None] | None,
-) -> None:
-    """Steps until nothing is left to do. With faults there is always something yet to come."""
-    step, limit = env.step, float("inf") if until_s is None else until_s
-    count = 0
-    while recorder.left and env.peek() <= limit:
-        step()
-        count += 1
-        if progress is not None and not count & 0xFFFF:
-            progress(recorder.left)
-    assert not leading.triggered, "the engine stopped in the middle of a study"
+    def _note(self, batch: Sequence[Recorded]) -> None:
+        if self._recorder is not None:
+            self._recorder(batch)
 
+    def begin(self, *, places: bool) -> Recorder:
+        """Lets the engine take the lead and learn of every node, all at time 0."""
+        while not self.engine.world.surveyed:
+            self.env.step()
+        recorder = Recorder(len(self.trace), self.engine.world, places=places)
+        recorder.note_capacity(self.origin)
+        self._recorder = recorder
+        if self._checkpointed is not None:
+            self._checkpointed.recorder = recorder
+        return recorder
 
-def _outcome(
-    trace: Trace, cluster: StudyCluster, policy: StudyPolicy, recorder: Recorder, ended_at: float
-) -> Run:
-    r = recorder
-    return Run(
-        trace=trace,
-        cluster=cluster,
-        policy=policy.name,
-        started=np.frombuffer(r.started),
-        finished=np.frombuffer(r.finished),
-        failed=np.frombuffer(r.failed, dtype=np.bool_),
-        restarts=np.frombuffer(r.restarts, dtype=np.int32),
-        refused=r.refused,
-        attempts=Attempts(
-            job=np.frombuffer(r.attempt_job, dtype=np.int64),
-            placed_at=np.frombuffer(r.placed_at),
-            running_at=np.frombuffer(r.running_at),
-            stopped_at=np.frombuffer(r.stopped_at),
-            ended_at=np.frombuffer(r.ended_at),
-            outcome=np.frombuffer(r.outcome, dtype=np.uint8),
-            place_attempt=np.frombuffer(r.place_attempt, dtype=np.int64),
-            place_node=np.frombuffer(r.place_node, dtype=np.int64),
-            place_gpus=np.frombuffer(r.place_gpus, dtype=np.int64),
-        ),
-        ended_at=ended_at,
-        events=r.events,
-    )
+    def let_people_come(self, recorder: Recorder) -> None:
+        self.env.process(self._people(recorder))
+
+    def _people(self, recorder: Recorder) -> Generator[simpy.Event, Any, None]:
+        env, submit = self.env, self.engine.submit
+        submission = submissions(self.trace, self.cluster, self.names)
+        for row, at in enumerate((self.trace.submit - self.origin).tolist()):
+            if at > env.now:
+                yield env.timeout(at - env.now)
+            submit(submission(row), partial(recorder.answered, row))
+
+    def drive(
+        self,
+        recorder: Recorder,
+        until_s: float | None,
+        progress: Callable[[float], None] | None,
+    ) -> None:
+        """Steps until nothing is left to do. With faults there is always something yet to come."""
+        step, peek = self.env.step, self.env.peek
+        limit = float("inf") if until_s is None else until_s
+        count = 0
+        while recorder.left and peek() <= limit:
+            step()
+            count += 1
+            if progress is not None and not count & 0x3FFF:
+                progress(1.0 - recorder.left / len(self.trace))
+            assert peek() < float("inf") or not recorder.left, "the rest of the jobs never ends"
+        assert not self._leading.triggered, "the engine stopped in the middle of a study"
+        if until_s is not None and recorder.left:
+            self.env.run(until_s)
+
+    def outcome(self, recorder: Recorder) -> Run:
+        r = recorder
+        return Run(
+            trace=self.trace,
+            cluster=self.cluster,
+            policy=self.policy,
+            checkpoints=self.checkpoints,
+            started=np.frombuffer(r.started),
+            finished=np.frombuffer(r.finished),
+            failed=np.frombuffer(r.failed, dtype=np.bool_),
+            restarts=np.frombuffer(r.restarts, dtype=np.int32),
+            refused=r.refused,
+            attempts=Attempts(
+                job=np.frombuffer(r.attempt_job, dtype=np.int64),
+                placed_at=np.frombuffer(r.placed_at),
+                running_at=np.frombuffer(r.running_at),
+                stopped_at=np.frombuffer(r.stopped_at),
+                ended_at=np.frombuffer(r.ended_at),
+                outcome=np.frombuffer(r.outcome, dtype=np.uint8),
+                place_attempt=np.frombuffer(r.place_attempt, dtype=np.int64),
+                place_node=np.frombuffer(r.place_node, dtype=np.int64),
+                place_gpus=np.frombuffer(r.place_gpus, dtype=np.int64),
+            ),
+            capacity=r.capacity,
+            causes=dict(sorted(r.causes.items())),
+            reasons=r.reasons,
+            ended_at=self.origin + self.env.now,
+            events=r.events,
+        )

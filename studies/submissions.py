@@ -17,16 +17,15 @@ WORKER = "Worker"
 REST = "Rest"
 # A finished job is forgotten at once: what a study wants to know of it, it has noted by then.
 FORGET = 0.0
-# In a study nobody gives up: a trace says how long a job ran, so it runs until it has.
-PERSISTENT = RestartPolicy(limit=None)
+# In a study nobody gives up: a trace says how long a job ran, so it runs until it has. What a
+# restart costs is said by the cluster's delays.
+PERSISTENT = RestartPolicy(limit=None, backoff_s_first=0.0, backoff_s_max=0.0)
 START_TIMEOUT_S = 10 * 365 * 86_400.0
 
 Submission = Callable[[int], SubmitJob]
 
 
-def submissions(
-    trace: Trace, cluster: StudyCluster, queues: dict[str, str], *, forget: bool = True
-) -> Submission:
+def submissions(trace: Trace, cluster: StudyCluster, queues: dict[str, str]) -> Submission:
     """Makes the command for a row, at the moment that it is needed.
 
     Commands carry no id, so the engine keeps no receipts for people who will never ask again.
@@ -36,7 +35,6 @@ def submissions(
     priorities = [] if trace.priority is None else trace.priority.tolist()
     queue_of = trace.labels.get("queue", ())
     estimates = _estimates(trace)
-    ttl_s = FORGET if forget else None
 
     @lru_cache(maxsize=65_536)
     def plain(gpus: int, queue: str, priority: int) -> JobSpec:
@@ -47,7 +45,7 @@ def submissions(
             queue=queue,
             priority=priority,
             restart=PERSISTENT,
-            ttl_s=ttl_s,
+            ttl_s=FORGET,
             start_timeout_s=START_TIMEOUT_S,
         )
 

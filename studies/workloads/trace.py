@@ -89,7 +89,7 @@ def make_trace(
     gpus: Iterable[int] | Integers,
     duration: Iterable[float] | Floats,
     *,
-    labels: dict[str, Sequence[str]] | None = None,
+    labels: Mapping[str, Sequence[str]] | None = None,
     notes: Iterable[str] = (),
     **optional: Any,
 ) -> Trace:

@@ -1,0 +1,180 @@
+"""Everything that one run needs, as a plain value that can be written down, compared and sent.
+
+The same scenario gives the same result in every process and on every machine, so its fingerprint
+is the name under which a result is kept.
+"""
+
+import hashlib
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from controlplane.model import Queue
+from simulator.faults import FaultModel
+from simulator.topology import ClusterModel, Delays, parse_cluster
+from studies.clusters import StudyCluster, equal_nodes, from_model, parse_nodes, pool
+from studies.workloads.formats import read_trace
+from studies.workloads.resampling import resampled, scaled
+from studies.workloads.synthetic import fit_profile, synthetic
+from studies.workloads.trace import Trace
+
+DAY_S = 86_400.0
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A value of which only what was chosen is written."""
+
+
+class ClusterChoice(Choice, frozen=True):
+    """One of: a pool of GPUs; nodes as in `128x8` or `128x8:H100`; the document of a cluster file."""
+
+    gpus: int | None = None
+    nodes: str = ""
+    file: str = ""
+    document: msgspec.Raw | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.gpus} GPUs" if self.gpus is not None else self.nodes or self.file
+
+
+class WorkloadChoice(Choice, frozen=True):
+    """A trace in a file, known by its content too; or a synthetic workload like it."""
+
+    path: str
+    form: str = ""
+    sha256: str = ""
+    # Only jobs submitted from here on and so long, in seconds of the trace.
+    begin_s: float = 0.0
+    length_s: float | None = None
+    # How much more (or less) work comes in the same time.
+    load: float = 1.0
+    synthetic_days: float | None = None
+
+
+class Faults(Choice, frozen=True):
+    """How often nodes fail, and how long they are away; no faults without a mean time."""
+
+    name: str = "none"
+    node_mtbf_s: float | None = None
+    node_repair_s: float = 600.0
+
+
+class Checkpoints(Choice, frozen=True):
+    """A checkpoint after so much work, and how long the work stands still for it; 0 means none."""
+
+    every_s: float = 0.0
+    write_s: float = 0.0
+
+
+class Autoscale(Choice, frozen=True):
+    """Nodes beyond the least are rented when jobs wait, and given back when they stand idle."""
+
+    nodes_min: int
+    boot_s: float = 300.0
+    idle_s: float = 600.0
+
+
+class Scenario(Choice, frozen=True):
+    cluster: ClusterChoice
+    workload: WorkloadChoice
+    policy: str = "fifo"
+    start_s: float = 0.0
+    stop_s: float = 0.0
+    faults: Faults = Faults()
+    checkpoints: Checkpoints = Checkpoints()
+    autoscale: Autoscale | None = None
+    queues: tuple[Queue, ...] = ()
+    price_gpu_hour: float = 0.0
+    # The length of the study from the first submission; None runs until the last job has ended.
+    until_s: float | None = None
+    # Whether why each job waited is recorded by the control plane.
+    reasons: bool = False
+
+
+class Cell(Choice, frozen=True):
+    """One run of a scenario. Runs with the same number share their random numbers."""
+
+    scenario: Scenario
+    replication: int = 0
+    # How many replications there are: a single one is the recorded trace itself.
+    replications: int = 1
+    seed: int = 0
+
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def fingerprint_of(value: msgspec.Struct) -> str:
+    return hashlib.sha256(_encode(value)).hexdigest()[:16]
+
+
+# ---------------------------------------------------------------- made real
+
+
+def make_cluster(scenario: Scenario, seed: int) -> StudyCluster:
+    choice = scenario.cluster
+    delays = Delays(start_s=scenario.start_s, stop_s=scenario.stop_s)
+    if choice.gpus is not None:
+        cluster = pool(choice.gpus, delays=delays)
+    elif choice.nodes:
+        count, gpus, gpu_type = parse_nodes(choice.nodes)
+        cluster = equal_nodes(count, gpus, gpu_type=gpu_type, delays=delays)
+    else:
+        assert choice.document is not None, "a cluster is a pool, nodes or a document"
+        model = parse_cluster(msgspec.json.decode(choice.document))
+        cluster = from_model(choice.file, model)
+        if scenario.start_s or scenario.stop_s:
+            cluster = cluster.with_delays(delays)
+    faults = scenario.faults
+    model = _with_faults(cluster.model, faults) if faults.node_mtbf_s else cluster.model
+    return cluster.with_model(_seeded(model, seed))
+
+
+def _with_faults(model: ClusterModel, faults: Faults) -> ClusterModel:
+    chance = FaultModel(
+        node_mtbf_s=faults.node_mtbf_s,
+        node_repair_s=faults.node_repair_s,
+        script=model.faults.script,
+    )
+    return replace(model, faults=chance)
+
+
+def _seeded(model: ClusterModel, seed: int) -> ClusterModel:
+    return replace(model, seed=seed)
+
+
+def make_trace(cell: Cell) -> Trace:
+    """The workload of a cell; replications share it wherever they have the same number."""
+    choice = cell.scenario.workload
+    trace = _chosen(choice.path, choice.form, choice.sha256, choice.begin_s, choice.length_s)
+    dice = f"{cell.seed}/{cell.replication}/workload"
+    if choice.synthetic_days is not None:
+        profile = fit_profile(trace)
+        return synthetic(profile, dice, days=choice.synthetic_days, load=choice.load)
+    if cell.replications > 1:
+        trace = resampled(trace, dice)
+    return trace if choice.load == 1.0 else scaled(trace, choice.load)
+
+
+@lru_cache(maxsize=2)
+def _chosen(path: str, form: str, sha256: str, begin_s: float, length_s: float | None) -> Trace:
+    trace = read_trace(Path(path), form)
+    since = trace.submit - trace.submit[0]
+    chosen = since >= begin_s
+    if length_s is not None:
+        chosen &= since < begin_s + length_s
+    if not bool(chosen.any()):
+        raise ValueError(f"no job of {path} was submitted in the chosen window")
+    return trace if bool(chosen.all()) else trace.rows(chosen.nonzero()[0])
+
+
+def content_of(path: Path) -> str:
+    """The fingerprint of a file, or of all files of a folder."""
+    digest = hashlib.sha256()
+    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+        if file.is_file():
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
