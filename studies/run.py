@@ -10,12 +10,13 @@ import simpy
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process
 from adapters.simulated_cluster import SimulatedCluster
 from controlplane.engine import Engine, EngineOptions
 from controlplane.events import Recorded
 from controlplane.model import Queue
-from controlplane.ports import Cluster, EventLog
+from controlplane.ports import Cluster
 from studies.autoscaler import Autoscaler
 from studies.checkpointing import Checkpointed
 from studies.clusters import StudyCluster
@@ -68,6 +69,8 @@ class Run:
     # When the study ended, and how many events the log would have.
     ended_at: float
     events: int
+    # All of them, where they were asked for.
+    log: Sequence[Recorded] | None
 
 
 def run(
@@ -78,7 +81,7 @@ def run(
     queues: Sequence[Queue] = (),
     checkpoints: Checkpoints | None = None,
     autoscale: Autoscale | None = None,
-    log: EventLog | None = None,
+    keep_events: bool = False,
     until_s: float | None = None,
     reasons: bool = False,
     places: bool = True,
@@ -86,14 +89,14 @@ def run(
 ) -> Run:
     """Runs until every job has ended, or for `until_s` seconds from the first submission.
 
-    `queues` define those that they name; other queues of the trace have no quota. Without a `log`
-    no event is kept. `progress` is told now and then which part of the jobs is done.
+    `queues` define those that they name; other queues of the trace have no quota. No event is kept
+    unless asked for. `progress` is told now and then which part of the jobs is done.
     """
     if not len(trace):
         raise ValueError("a study needs at least one job")
     if reasons:
         policy = StudyPolicy(policy.name, policy.told, replace(policy.policy, records_reasons=True))
-    world = _Life(trace, cluster, policy, queues, checkpoints or Checkpoints(), log)
+    world = _Life(trace, cluster, policy, queues, checkpoints or Checkpoints(), keep_events)
     recorder = world.begin(places=places and not cluster.pooled)
     if autoscale is not None:
         Autoscaler(world.env, world.engine, autoscale)
@@ -112,7 +115,7 @@ class _Life:
         policy: StudyPolicy,
         queues: Sequence[Queue],
         checkpoints: Checkpoints,
-        log: EventLog | None,
+        keep_events: bool,
     ) -> None:
         self.trace, self.cluster, self.policy = trace, cluster, policy
         self.checkpoints = checkpoints
@@ -123,6 +126,9 @@ class _Life:
         for name in self.names.values():
             defined.setdefault(name, Queue(name))
         past = beginning(policy, defined.values())
+        self._log: MemoryLog | ForgetfulLog = ForgetfulLog(past=past, at=self.origin)
+        if keep_events:
+            self._log = MemoryLog(Recorded(i, self.origin, x) for i, x in enumerate(past, 1))
         machine: Cluster = SimulatedCluster(self.env, cluster.model, origin=self.origin)
         self._checkpointed: Checkpointed | None = None
         if checkpoints.every_s:
@@ -130,7 +136,7 @@ class _Life:
         self._recorder: Recorder | None = None
         self.engine = Engine(
             SimpyClock(self.env, origin=self.origin),
-            log or ForgetfulLog(past=past, at=self.origin),
+            self._log,
             machine,
             OPTIONS,
             self._note,
@@ -211,4 +217,5 @@ class _Life:
             reasons=r.reasons,
             ended_at=self.origin + self.env.now,
             events=r.events,
+            log=self._log.events if isinstance(self._log, MemoryLog) else None,
         )

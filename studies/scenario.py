@@ -23,8 +23,11 @@ from studies.workloads.trace import Trace
 DAY_S = 86_400.0
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A value of which only what was chosen is written."""
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that is written with everything in it, so that it is written alike everywhere.
+
+    (What equals a default and what is the default are not the same after a trip between processes.)
+    """
 
 
 class ClusterChoice(Choice, frozen=True):

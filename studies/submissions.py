@@ -1,6 +1,6 @@
 """A row of a trace as the job that a person would submit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import lru_cache
 
 import numpy as np
@@ -83,9 +83,14 @@ def roles_for(gpus: int, cluster: StudyCluster) -> tuple[Role, ...]:
 
 def queue_names(trace: Trace) -> dict[str, str]:
     """The trace's queues with names that the control plane takes."""
+    return labels_of(set(trace.labels.get("queue", ())))
+
+
+def labels_of(queues: Set[str]) -> dict[str, str]:
+    """For each queue a name of its own that Kubernetes would take too."""
     names: dict[str, str] = {}
     taken: set[str] = set()
-    for queue in sorted(set(trace.labels.get("queue", ()))):
+    for queue in sorted(queues):
         label = _label(queue)
         unique, number = label, 2
         while unique in taken:

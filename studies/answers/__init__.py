@@ -1,0 +1,1 @@
+"""Answers: what a run says about waiting, using, losing and paying."""

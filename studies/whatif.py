@@ -1,0 +1,246 @@
+"""A what-if from the question to the report.
+
+from studies.whatif import WhatIf, ask
+result = ask(WhatIf(trace="jobs.csv", nodes=("16x8", "24x8"), policies=("fifo", "easy")), "out")
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from controlplane.model import Queue
+from studies.clusters import parse_nodes
+from studies.conditions import faults_named
+from studies.executors import Executor, executor_for
+from studies.grid import Progress, Study, conduct, crossed
+from studies.policies import policy_named
+from studies.report.page import page
+from studies.scenario import (
+    Autoscale,
+    Checkpoints,
+    ClusterChoice,
+    Scenario,
+    WorkloadChoice,
+    content_of,
+    make_cluster,
+)
+from studies.search import Probe, fewest_nodes, parse_wish
+from studies.store import Store, write_whole
+from studies.submissions import labels_of
+from studies.workloads.formats import read_trace
+
+REPLICATIONS_MAX = 10_000
+SCENARIOS_MAX = 10_000
+
+
+class ClusterFile(msgspec.Struct, frozen=True):
+    """The document of a cluster file, with the name it goes by."""
+
+    name: str
+    document: msgspec.Raw
+
+
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A question. Fields with several values span a grid, of which the first point is the base."""
+
+    trace: str
+    format: str = ""
+    gpus: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()
+    clusters: tuple[ClusterFile, ...] = ()
+    policies: tuple[str, ...] = ("fifo",)
+    loads: tuple[float, ...] = (1.0,)
+    faults: tuple[str, ...] = ("none",)
+    checkpoint_s: tuple[float, ...] = (0.0,)
+    checkpoint_write_s: float = 0.0
+    autoscale_from: tuple[int | None, ...] = (None,)
+    boot_s: float = 300.0
+    idle_s: float = 600.0
+    prices: tuple[float, ...] = (0.0,)
+    # Queue -> the most GPUs that its jobs may hold together; several such tables span an axis.
+    quotas: tuple[dict[str, int], ...] = ({},)
+    start_s: float = 0.0
+    stop_s: float = 0.0
+    begin_s: float = 0.0
+    length_s: float | None = None
+    until_s: float | None = None
+    synthetic_days: float | None = None
+    replications: int = 1
+    seed: int = 0
+    # As in `wait_p90_s<=1h`: how many nodes until the wish comes true?
+    goal: str = ""
+    window: tuple[float, float] | None = None
+    reasons: bool = False
+    jobs_csv: bool = True
+
+
+def study_of(question: WhatIf) -> Study:
+    """The grid that a question spans. Whatever is wrong with it is a ValueError, before any run."""
+    _check_numbers(question)
+    trace = read_trace(Path(question.trace), question.format)
+    workload = WorkloadChoice(
+        path=os.path.abspath(question.trace),
+        form=question.format,
+        sha256=content_of(Path(question.trace)),
+        begin_s=question.begin_s,
+        length_s=question.length_s,
+        synthetic_days=question.synthetic_days,
+    )
+    known = set(trace.labels.get("queue", ()))
+    for table in question.quotas:
+        for queue in table:
+            if queue not in known and queue != "default":
+                raise ValueError(f"quota: no job of the trace is in a queue {queue!r}")
+    clusters = _clusters(question)
+    base = Scenario(
+        cluster=clusters[0],
+        workload=workload,
+        start_s=question.start_s,
+        stop_s=question.stop_s,
+        until_s=question.until_s,
+        reasons=question.reasons,
+    )
+    scenarios = crossed(
+        base,
+        {
+            "cluster": clusters,
+            "policy": [policy_named(name).name for name in question.policies],
+            "load": question.loads,
+            "faults": [faults_named(name) for name in question.faults],
+            "checkpoints": [
+                Checkpoints(every_s=s, write_s=question.checkpoint_write_s if s else 0.0)
+                for s in question.checkpoint_s
+            ],
+            "autoscale": [
+                None if n is None else Autoscale(
+                    nodes_min=n, boot_s=question.boot_s, idle_s=question.idle_s
+                )
+                for n in question.autoscale_from
+            ],
+            "queues": [
+                tuple(Queue(_label(name, known), gpus) for name, gpus in sorted(table.items()))
+                for table in question.quotas
+            ],
+            "price_gpu_hour": question.prices,
+        },
+    )  # fmt: skip
+    if len(scenarios) > SCENARIOS_MAX:
+        raise ValueError(f"{len(scenarios)} scenarios are more than {SCENARIOS_MAX}")
+    for scenario in scenarios:
+        _check_autoscale(scenario)
+    return Study(
+        scenarios=scenarios,
+        replications=question.replications,
+        seed=question.seed,
+        window=question.window,
+        jobs_csv=question.jobs_csv,
+    )
+
+
+def _check_numbers(question: WhatIf) -> None:
+    if not 1 <= question.replications <= REPLICATIONS_MAX:
+        raise ValueError(f"replications: {question.replications} is not 1 to {REPLICATIONS_MAX}")
+    for name in ("start_s", "stop_s", "begin_s", "checkpoint_write_s", "boot_s", "idle_s"):
+        if not 0 <= getattr(question, name) < 1e12:
+            raise ValueError(f"{name}: {getattr(question, name):g} is no number of seconds")
+    for load in question.loads:
+        if not 0 < load <= 1000:
+            raise ValueError(f"load: {load:g} is not above 0 and up to 1000")
+    for price in question.prices:
+        if not 0 <= price < 1e9:
+            raise ValueError(f"price: {price:g} is no price")
+    for every in question.checkpoint_s:
+        if not 0 <= every < 1e12:
+            raise ValueError(f"checkpoint: {every:g} is no number of seconds")
+
+
+def _clusters(question: WhatIf) -> list[ClusterChoice]:
+    found = [ClusterChoice(gpus=gpus) for gpus in question.gpus]
+    for text in question.nodes:
+        parse_nodes(text)
+        found.append(ClusterChoice(nodes=text.strip()))
+    found += [ClusterChoice(file=each.name, document=each.document) for each in question.clusters]
+    if not found:
+        raise ValueError("a study needs a cluster: gpus, nodes, or a cluster file")
+    for choice in found:
+        make_cluster(Scenario(cluster=choice, workload=WorkloadChoice(path="")), 0)
+    return found
+
+
+def _check_autoscale(scenario: Scenario) -> None:
+    if scenario.autoscale is None:
+        return
+    nodes = len(make_cluster(scenario, 0).model.nodes)
+    if not 0 <= scenario.autoscale.nodes_min <= nodes or nodes == 1:
+        raise ValueError(
+            f"autoscale: {scenario.autoscale.nodes_min} of {nodes} node(s) is no range to scale in"
+        )
+
+
+def _label(queue: str, known: set[str]) -> str:
+    return labels_of(known).get(queue, queue)
+
+
+def ask(
+    question: WhatIf,
+    out: str | Path,
+    *,
+    executor: Executor | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_probe: Callable[[Probe], None] | None = None,
+    title: str = "What if",
+) -> dict[str, Any]:
+    """Answers a question into a folder: result.json, report.html, jobs/ and the cells themselves.
+
+    What was computed into this folder before is used again, so a study that was interrupted goes
+    on, and a larger grid costs only what is new in it.
+    """
+    study = study_of(question)
+    wish = parse_wish(question.goal) if question.goal else None
+    if wish is not None and not study.scenarios[0].cluster.nodes:
+        raise ValueError("a goal needs a cluster that is given as nodes, as in 64x8")
+    store = Store(Path(out))
+    executor = executor or executor_for("local", os.cpu_count() or 1)
+    goal: dict[str, Any] | None = None
+    if wish is not None:
+        base = study.scenarios[0]
+        goal = fewest_nodes(base, wish, study, store, executor, on_probe)
+        study = _with_sizes(study, goal)
+    result = conduct(study, store, executor, on_progress)
+    if goal is not None:
+        result["goal"] = goal
+    _write_files(study, store, result, title)
+    return result
+
+
+def _with_sizes(study: Study, goal: dict[str, Any]) -> Study:
+    """The sizes that the search tried are scenarios too; the first one stays the base."""
+    base = study.scenarios[0]
+    _, gpus, gpu_type = parse_nodes(base.cluster.nodes)
+    kind = f":{gpu_type}" if gpu_type else ""
+    tried = [
+        replace(base, cluster=ClusterChoice(nodes=f"{probe['nodes']}x{gpus}{kind}"))
+        for probe in goal["tried"]
+    ]
+    return replace(study, scenarios=tuple(dict.fromkeys((*study.scenarios, *tried))))
+
+
+def _write_files(study: Study, store: Store, result: dict[str, Any], title: str) -> None:
+    if study.jobs_csv:
+        for number, scenario in enumerate(study.scenarios):
+            content = store.side_file(study.task(scenario, 0), "jobs")
+            write_whole(store.folder / "jobs" / f"{number:03}.csv", content)
+    encoded = msgspec.json.Encoder(order="sorted").encode(result)
+    write_whole(store.folder / "result.json", msgspec.json.format(encoded, indent=1) + b"\n")
+    write_whole(store.folder / "report.html", page(result, title=title).encode())
+
+
+def schedule_of(study: Study, out: str | Path) -> bytes:
+    """The `id,start,end` lines of a study with a single scenario, which has been conducted."""
+    if len(study.scenarios) != 1 or study.replications != 1:
+        raise ValueError("a schedule is that of a single run: one scenario, one replication")
+    return Store(Path(out)).side_file(study.task(study.scenarios[0], 0), "schedule")
