@@ -58,6 +58,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "Simulator": {
         "sim": Entry("cli.sim", "sim", "Ask the simulator's physics, and check how true it is."),
     },
+    "Studies": {
+        "whatif": Entry("cli.whatif", "whatif", "Ask what another cluster or policy would do."),
+    },
     "More": {
         "completion": Entry("cli.completion", "completion", "Print a shell completion script."),
         "version": Entry("cli.completion", "version", "Print the version."),

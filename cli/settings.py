@@ -129,16 +129,23 @@ def read_cluster(spec: str, seed: int | None) -> ClusterModel:
 
 
 def _cluster_in(path: Path) -> ClusterModel:
+    try:
+        return parse_cluster(read_cluster_document(path))
+    except BadCluster as error:
+        what = f"{path}: {error}"
+    raise Complaint(what, hint="examples/cluster.yaml shows the form.", exit_code=WRONG_USAGE)
+
+
+def read_cluster_document(path: Path) -> object:
+    """A cluster file as it is written, for those who read it later."""
     from api.yaml_document import parse_yaml
 
     try:
-        return parse_cluster(parse_yaml(path.read_text("utf-8")))
+        return parse_yaml(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         what = f"{path} cannot be read: {reason(error)}"
     except Rejected as error:
         what = f"{path}: {error.message}"
-    except BadCluster as error:
-        what = f"{path}: {error}"
     raise Complaint(what, hint="examples/cluster.yaml shows the form.", exit_code=WRONG_USAGE)
 
 
