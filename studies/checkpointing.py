@@ -17,18 +17,22 @@ from studies.recorder import Recorder
 from studies.scenario import Checkpoints
 
 
+# Times are sums of other times; a whole number of checkpoints may miss it by so much.
+HAIR = 1e-9
+
+
 def wall_s(work_s: float, plan: Checkpoints) -> float:
     """How long work takes with its checkpoints, the last of which is its result."""
     if not plan.every_s:
         return work_s
-    return work_s + math.ceil(work_s / plan.every_s) * plan.write_s
+    return work_s + math.ceil(work_s / plan.every_s - HAIR) * plan.write_s
 
 
 def saved_s(ran_s: float, plan: Checkpoints) -> float:
     """The work that is safe after an attempt has run so long."""
     if not plan.every_s:
         return 0.0
-    return math.floor(ran_s / (plan.every_s + plan.write_s)) * plan.every_s
+    return math.floor(ran_s / (plan.every_s + plan.write_s) + HAIR) * plan.every_s
 
 
 class Checkpointed:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controlplane.model import Discipline
+from studies.checkpointing import HAIR
 from studies.recorder import DONE, GOING
 from studies.run import Run
 
@@ -64,12 +65,12 @@ def _held(run: Run) -> dict[str, float]:
     kept[(a.outcome != DONE) & (a.outcome != GOING)] = False
     plan = run.checkpoints
     if plan.every_s:
-        cycle = plan.every_s + plan.write_s
-        writing = np.where(
-            kept, np.minimum(ran, np.ceil(ran / cycle) * plan.write_s),
-            np.floor(ran / cycle) * plan.write_s,
-        )  # fmt: skip
-        saved = np.where(kept, ran - writing, np.floor(ran / cycle) * plan.every_s)
+        # Times are sums of other times, so a whole number of cycles may miss it by a hair.
+        cycles = ran / (plan.every_s + plan.write_s)
+        whole = np.floor(cycles + HAIR)
+        begun = np.where(kept, np.ceil(cycles - HAIR), whole)
+        writing = np.minimum(ran, begun * plan.write_s)
+        saved = np.where(kept, ran - writing, whole * plan.every_s)
     else:
         writing = np.zeros(len(ran))
         saved = np.where(kept, ran, 0.0)

@@ -1,0 +1,232 @@
+"""One run: awkward jobs, faults, checkpoints, determinism, and what queueing theory says."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from heapq import heappop, heappush
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controlplane.model import Queue
+from simulator.faults import FaultModel
+from simulator.topology import Delays
+from studies.answers.goodput import PARTS, goodput
+from studies.clusters import equal_nodes, pool
+from studies.comparison import interval
+from studies.policies import POLICIES, policy_named
+from studies.run import run
+from studies.scenario import Autoscale, Checkpoints
+from studies.schedule_lines import fingerprint, schedule_lines
+from studies.workloads.trace import make_trace
+from tests.studies.naive import schedule
+
+HOUR = 3_600.0
+
+
+def trace_of(rows, **more):
+    submit, gpus, duration = zip(*rows, strict=True)
+    return make_trace("test", [str(i) for i in range(len(rows))], submit, gpus, duration, **more)
+
+
+rows = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(1, 8), st.integers(1, 20)), min_size=1, max_size=25
+)
+
+
+@settings(max_examples=40)
+@given(rows, st.sampled_from(("fifo", "fit", "sjf", "sjffit", "easy")))
+def test_any_small_trace_is_scheduled_as_the_plain_rules_say(rows, policy):
+    trace = trace_of(rows)
+
+    found = run(trace, pool(8), policy_named(policy))
+
+    order = sorted(range(len(rows)), key=lambda i: (rows[i][0], i))
+    expected = schedule(rows, 8, policy)
+    got = {
+        int(trace.ids[i]): (int(found.started[i]), int(found.finished[i])) for i in range(len(rows))
+    }
+    assert [trace.ids[i] for i in range(len(rows))] == [str(i) for i in order]
+    assert got == expected
+
+
+def test_a_job_without_length_starts_and_ends_at_once_and_leaves_its_gpus():
+    found = run(
+        trace_of([(0, 8, 0), (0, 8, 5), (5, 8, 0), (5, 8, 1)]), pool(8), policy_named("fifo")
+    )
+
+    assert list(schedule_lines(found)) == ["0,0,0\n", "1,0,5\n", "2,5,5\n", "3,5,6\n"]
+
+
+def test_a_job_larger_than_the_cluster_is_refused_and_holds_nobody_up():
+    found = run(trace_of([(0, 9, 5), (0, 8, 5)]), pool(8), policy_named("fifo"))
+
+    assert list(found.refused) == [0]
+    assert "9 GPUs" in found.refused[0]
+    assert list(schedule_lines(found)) == ["1,0,5\n"]
+
+
+def test_jobs_of_a_thousand_that_come_at_once_are_scheduled_in_the_order_of_ids():
+    found = run(trace_of([(7, 1, 3)] * 1_000), pool(100), policy_named("fifo"))
+
+    assert [int(line.split(",")[1]) for line in schedule_lines(found)] == [
+        7 + 3 * (i // 100) for i in range(1_000)
+    ]
+
+
+def test_a_quota_holds_a_queue_back():
+    trace = trace_of([(0, 4, 10)] * 4, labels={"queue": ["a", "a", "b", "b"]})
+
+    found = run(trace, pool(16), policy_named("fifo"), queues=[Queue("a", 4)])
+
+    assert found.started.tolist() == [0, 10, 0, 0]
+
+
+def test_a_restart_begins_at_the_last_checkpoint():
+    cluster = equal_nodes(1, 8, delays=Delays(start_s=0.0, stop_s=0.0))
+    script = FaultModel(script=(_crash(at_s=35.0, repair_s=5.0),))
+    cluster = cluster.with_model(replace(cluster.model, faults=script))
+    trace = trace_of([(0, 8, 60)])
+
+    lost = run(trace, cluster, policy_named("fifo"))
+    kept = run(trace, cluster, policy_named("fifo"), checkpoints=Checkpoints(every_s=10.0))
+
+    assert lost.finished[0] == 40 + 60
+    # Thirty of the sixty seconds were safe.
+    assert kept.finished[0] == 40 + 30
+    assert goodput(lost)["gpu_seconds"]["lost"] == 35 * 8
+    assert goodput(kept)["gpu_seconds"]["lost"] == 5 * 8
+    assert goodput(kept)["gpu_seconds"]["down"] == 5 * 8
+
+
+def _crash(*, at_s, repair_s):
+    from simulator.faults import Fault
+
+    return Fault(at_s, "node-0", repair_s)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_gpu_second_is_accounted_for_once(policy):
+    dice = Random(5)
+    trace = trace_of(
+        sorted(
+            (dice.randint(0, 900), dice.choice((1, 2, 8, 12)), dice.randint(0, 300))
+            for _ in range(120)
+        )
+    )
+    cluster = equal_nodes(3, 8, delays=Delays(start_s=3.0, stop_s=2.0))
+    faults = FaultModel(node_mtbf_s=900.0, node_repair_s=60.0)
+    cluster = cluster.with_model(replace(cluster.model, faults=faults, seed=4))
+
+    found = run(
+        trace, cluster, policy_named(policy), checkpoints=Checkpoints(every_s=30.0, write_s=1.0)
+    )
+
+    told = goodput(found)["gpu_seconds"]
+    assert sum(told.values()) == pytest.approx(24 * (found.ended_at - trace.submit[0]))
+    assert set(told) == set(PARTS)
+    # What was done once and kept is the work that was asked for.
+    assert told["productive"] == pytest.approx(trace.gpu_seconds)
+    assert told["lost"] > 0
+    assert told["start_up"] > 0
+
+
+def test_an_autoscaled_cluster_rents_nodes_only_while_they_are_needed():
+    trace = trace_of([(0, 8, 100), (2_000, 8, 600), (2_000, 8, 600), (9_000, 8, 100)])
+    plan = Autoscale(nodes_min=1, boot_s=100.0, idle_s=300.0)
+
+    found = run(trace, equal_nodes(4, 8), policy_named("fifo"), autoscale=plan)
+
+    assert found.started[:2].tolist() == [0, 2_000]
+    # Somebody looks once a minute, and a node takes a hundred seconds.
+    assert 2_100 <= found.started[2] <= 2_200
+    assert max(gpus for _, gpus in found.capacity[1:]) == 16
+    assert found.capacity[-1][1] == 8
+
+
+def arrivals(seed, servers, use, jobs):
+    dice, at, rows = Random(f"erlang/{seed}"), 0.0, []
+    for _ in range(jobs):
+        at += dice.expovariate(servers * use / HOUR)
+        rows.append((at, 1, dice.expovariate(1 / HOUR)))
+    return rows
+
+
+def waits_by_recursion(rows, servers):
+    """Who comes takes the server that is free first: all there is to such a queue."""
+    free, found = [0.0] * servers, []
+    for at, _, length in rows:
+        start = max(at, heappop(free))
+        heappush(free, start + length)
+        found.append(start - at)
+    return found
+
+
+def test_waits_are_those_of_queueing_theory():
+    """An M/M/16 queue at 90 %: Erlang's formula gives a mean wait of 1330.5 s."""
+    rows = arrivals(0, 16, 0.9, 3_000)
+    found = run(trace_of(rows), pool(16), policy_named("fifo"))
+    means = []
+    for seed in range(30):
+        waits = waits_by_recursion(arrivals(seed, 16, 0.9, 20_000), 16)
+        means.append(sum(waits[2_000:]) / 18_000)
+
+    told = interval(means)
+
+    # The engine agrees with the recursion wait for wait, and the recursion with the formula.
+    ours = (found.started - found.trace.submit).tolist()
+    assert ours == pytest.approx(waits_by_recursion(rows, 16), abs=1e-6)
+    assert told["low"] < 1330.523 < told["high"]
+    assert told["high"] - told["low"] < 400
+
+
+PROGRAM = """
+from tests.studies.test_run import noisy_run
+from studies.schedule_lines import fingerprint
+print(fingerprint(noisy_run()))
+"""
+
+
+def noisy_run():
+    dice = Random(9)
+    trace = trace_of(
+        sorted(
+            (dice.randint(0, 5_000), dice.choice((1, 4, 8, 16)), dice.randint(1, 900))
+            for _ in range(200)
+        ),
+        labels={"queue": [dice.choice("abc") for _ in range(200)]},
+    )
+    cluster = equal_nodes(4, 8, delays=Delays(start_s=2.0, start_jitter_s=3.0, stop_s=1.0))
+    faults = FaultModel(node_mtbf_s=2_000.0, node_repair_s=100.0)
+    return run(
+        trace,
+        cluster.with_model(replace(cluster.model, faults=faults, seed=11)),
+        policy_named("easy"),
+        checkpoints=Checkpoints(every_s=60.0, write_s=2.0),
+    )
+
+
+def test_a_run_is_the_same_under_every_hash_seed():
+    here = fingerprint(noisy_run())
+
+    for seed in ("0", "4711"):
+        told = subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env={"PYTHONHASHSEED": seed, "PATH": ""},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert told.stdout.strip() == here
+
+
+def test_no_event_is_kept_unless_asked_for():
+    trace = trace_of([(0, 1, 5)])
+
+    assert run(trace, pool(1), policy_named("fifo")).log is None
+    kept = run(trace, pool(1), policy_named("fifo"), keep_events=True).log
+    assert [type(r.event).__name__ for r in kept][-3:] == [
+        "JobSucceeded",
+        "AttemptEnded",
+        "JobRemoved",
+    ]
