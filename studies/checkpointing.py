@@ -16,7 +16,6 @@ from controlplane.ports import Cluster
 from studies.recorder import Recorder
 from studies.scenario import Checkpoints
 
-
 # Times are sums of other times; a whole number of checkpoints may miss it by so much.
 HAIR = 1e-9
 

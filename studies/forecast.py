@@ -1,0 +1,172 @@
+"""When a job will start and end, by running the live state forward.
+
+A copy of the world is given to another engine, with the same policy, queues and jobs, on a model of
+the cluster as it is now, and time runs until the job starts. How long jobs run is not known, so it
+is drawn anew for each of several runs: from what their owner said, from what jobs like them took,
+and from how long they have been running already. What a simulated cluster knows about its jobs is
+not looked at.
+
+Nobody else comes meanwhile, no node fails or comes back, and nobody cancels anything.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from random import Random
+
+import msgspec
+import simpy
+from msgspec.structs import replace
+
+from adapters.simpy_clock import SimpyClock, as_process
+from adapters.simulated_cluster import SimulatedCluster
+from controlplane.codec import GENESIS
+from controlplane.engine import Engine, EngineOptions
+from controlplane.job import FINISHED, Job, Phase
+from controlplane.model import Workload
+from controlplane.replay import take_snapshot
+from controlplane.state import Image, Node, State
+from simulator.faults import FaultModel
+from simulator.topology import ClusterModel, Delays, NodeModel
+from studies.forgetful_log import ForgetfulLog
+from studies.run_lengths import Lengths, lengths_of
+
+RUNS = 20
+# Whoever has not started by then is said to start after this.
+HORIZON_S = 90 * 86_400.0
+OPTIONS = EngineOptions(resync_s=None, snapshot_every=None)
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """Times are UTC seconds: half of the runs were earlier than p50, nine tenths than p90.
+
+    A time is null if it lies beyond the horizon. `basis` says what the lengths of jobs were drawn
+    from.
+    """
+
+    start_p50: float | None
+    start_p90: float | None
+    finish_p50: float | None
+    finish_p90: float | None
+    made_at: float
+    runs: int
+    basis: str
+    horizon_s: float = HORIZON_S
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The state that is run forward, and the job that is asked about."""
+
+    image: Image
+    job: str
+    now: float
+
+
+def worth_asking(job: Job) -> bool:
+    """Whether the job is yet to start or to end, and not held back by a person."""
+    return job.phase not in FINISHED and job.phase is not Phase.SUSPENDED
+
+
+def forecast(
+    question: Question, *, runs: int = RUNS, enough: Callable[[int], bool] = lambda done: False
+) -> Forecast:
+    """`enough` is asked after each run whether there is time for more."""
+    image = question.image
+    job = next(each for each in image.jobs if each.id == question.job)
+    lengths = lengths_of(image.jobs, question.now)
+    live = [each for each in image.jobs if each.phase not in FINISHED or each.live_attempt]
+    model = _model(image.nodes, lengths.start_s)
+    # Nobody will read why jobs of a future that may never be had to wait.
+    policy = replace(image.policy, records_reasons=False)
+    quiet = replace(image, policy=policy, receipts=[])
+    starts: list[float] = []
+    ends: list[float] = []
+    for number in range(runs):
+        dice = Random(f"{question.job}/{image.position}/{number}")
+        drawn = [_with_length(each, lengths, dice, question.now) for each in live]
+        start = _run(replace(quiet, jobs=drawn), job, model, question.now)
+        length = lengths.draw(job, dice, ran_s=_ran_s(job, question.now))
+        starts.append(start)
+        ends.append(_end(job, start, length, lengths.start_s))
+        if enough(number + 1):
+            break
+    return Forecast(
+        start_p50=_quantile(starts, 0.5, question.now),
+        start_p90=_quantile(starts, 0.9, question.now),
+        finish_p50=_quantile(ends, 0.5, question.now),
+        finish_p90=_quantile(ends, 0.9, question.now),
+        made_at=question.now,
+        runs=len(starts),
+        basis=lengths.told(job),
+    )
+
+
+def _with_length(job: Job, lengths: Lengths, dice: Random, now: float) -> Job:
+    length = lengths.draw(job, dice, ran_s=_ran_s(job, now))
+    return replace(job, spec=replace(job.spec, workload=Workload(duration_s=length)))
+
+
+def _ran_s(job: Job, now: float) -> float:
+    attempt = job.live_attempt
+    if attempt is None or attempt.running_at is None:
+        return 0.0
+    return max(0.0, now - attempt.running_at)
+
+
+def _end(job: Job, start: float, length: float, start_s: float) -> float:
+    attempt = job.live_attempt
+    if attempt is not None and attempt.running_at is not None:
+        return attempt.running_at + length
+    return start + start_s + length
+
+
+def _run(image: Image, job: Job, model: ClusterModel, now: float) -> float:
+    """When the job starts in one of the futures; a job that runs already has started."""
+    if job.live_attempt is not None:
+        return job.live_attempt.placed_at
+    env = simpy.Environment()
+    log = ForgetfulLog(snapshot=take_snapshot(State(image), GENESIS))
+    cluster = SimulatedCluster(env, model, origin=now)
+    found: list[float] = []
+
+    def watch(batch: Sequence[object]) -> None:
+        attempt = engine.world.jobs[job.id].live_attempt
+        if attempt is not None:
+            found.append(attempt.placed_at)
+
+    engine = Engine(SimpyClock(env, origin=now), log, cluster, OPTIONS, watch)
+    for node in image.nodes:
+        if not node.ready and not node.removed:
+            cluster.fail_node(node.name, None)
+    as_process(env, engine.run())
+    while not found and env.peek() <= HORIZON_S:
+        env.step()
+    return found[0] if found else inf
+
+
+def _model(nodes: Sequence[Node], start_s: float) -> ClusterModel:
+    """The cluster as the log knows it."""
+    return ClusterModel(
+        nodes=tuple(
+            NodeModel(
+                name=node.name,
+                rack=node.info.rack,
+                gpus=node.info.gpus,
+                gpu_type=node.info.gpu_type,
+                gpu_memory_mib=node.info.gpu_memory_mib,
+                labels=node.info.labels,
+            )
+            for node in nodes
+            if not node.removed
+        ),
+        delays=Delays(start_s=start_s, stop_s=0.0),
+        faults=FaultModel(),
+    )
+
+
+def _quantile(values: Sequence[float], part: float, now: float) -> float | None:
+    """The value below which this part of the runs lies; it may be beyond the horizon."""
+    ordered = sorted(values)
+    value = ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+    return None if value > now + HORIZON_S else round(value, 3)
