@@ -11,6 +11,7 @@ from api import (
     convert,
     docs,
     events,
+    forecasts,
     health,
     job_changes,
     jobs,
@@ -24,6 +25,7 @@ from api.access import ACCESS, Access
 from api.control import CONTROL, Control
 from api.docs import OPENAPI, write_openapi
 from api.door import REQUESTS_MAX, Door
+from api.forecasts import FORECASTS, Forecaster
 from api.jobs import CLUSTER
 from api.metrics import METRICS, Metrics
 from api.past import PAST, Past
@@ -45,6 +47,7 @@ ROUTES: tuple[Route, ...] = (
     *telemetry.ROUTES,
     *events.ROUTES,
     *past.ROUTES,
+    *forecasts.ROUTES,
     *health.ROUTES,
     *docs.ROUTES,
 )
@@ -90,7 +93,9 @@ def make_app(
     app[METRICS] = Metrics()
     app[PAST] = Past(control.log)
     app[OPENAPI] = write_openapi(routes, release=release)
+    app[FORECASTS] = Forecaster(now)
     control.listen(app[METRICS].record)
+    control.listen(app[FORECASTS].record)
     control.listen(app[FEED].publish)
     for each in routes:
         app.router.add_route(each.method, each.path, each.handler)

@@ -6,9 +6,11 @@ from typing import Annotated, NamedTuple
 
 from aiohttp import web
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from api.access import ACTOR
 from api.control import CONTROL, Control
+from api.forecasts import FORECASTS
 from api.idempotency import HEADER, command_id, events_of, first_answer, new_job_id
 from api.job_list import JobPage, JobsQuery, job_page
 from api.notices import notices
@@ -24,6 +26,8 @@ from controlplane.ports import Cluster
 from controlplane.queries import JobDetail, Why, job_detail, why
 from controlplane.state import Receipt
 from controlplane.world import World
+from studies.forecast import Question
+from studies.forecast_answers import PlanAnswer, WhyAnswer
 
 LOGS_S_MAX = 30.0
 
@@ -36,6 +40,11 @@ class Manifest:
 
 class SubmitQuery(Struct, frozen=True, forbid_unknown_fields=True):
     plan: Annotated[bool, Meta(description="Say what would happen, and store nothing.")] = False
+    forecast: Annotated[bool, Meta(description="With a plan: when it would start and end.")] = True
+
+
+class WhyQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    forecast: Annotated[bool, Meta(description="Say when it will start and end.")] = True
 
 
 class LogsQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,7 +82,7 @@ async def submit_job(request: web.Request, query: SubmitQuery) -> web.Response:
     )
     control = request.app[CONTROL]
     if query.plan:
-        planned = await control.ask(lambda world: plan(world, command))
+        planned = await _planned(request, command, query)
         return answer(planned, headers=notices(submission.warnings))
     submitted = await control.submit_then(command, _submitted)
     is_new = submitted.receipt.stream == command.job
@@ -88,6 +97,18 @@ async def submit_job(request: web.Request, query: SubmitQuery) -> web.Response:
             **notices(submission.warnings),
         },
     )
+
+
+async def _planned(request: web.Request, command: c.SubmitJob, query: "SubmitQuery") -> PlanAnswer:
+    """The plan, and a forecast from the very same state."""
+    forecaster = request.app[FORECASTS]
+
+    def ask(world: World) -> tuple[Plan, Question | None]:
+        planned = plan(world, command)
+        return planned, forecaster.draft(world, command) if query.forecast else None
+
+    planned, question = await request.app[CONTROL].ask(ask)
+    return PlanAnswer(**asdict(planned), forecast=await forecaster.answer(question))
 
 
 def _submitted(world: World, receipt: Receipt) -> Submitted:
@@ -109,8 +130,16 @@ async def get_job(request: web.Request, query: NoQuery) -> web.Response:
     return answer(await _ask(request, lambda _, job: job_detail(job)))
 
 
-async def explain_job(request: web.Request, query: NoQuery) -> web.Response:
-    return answer(await _ask(request, why))
+async def explain_job(request: web.Request, query: WhyQuery) -> web.Response:
+    forecaster = request.app[FORECASTS]
+    namespace, name = named(request)
+
+    def ask(world: World) -> tuple[Why, Question | None]:
+        job = find_job(world, namespace, name)
+        return why(world, job), forecaster.question(world, job) if query.forecast else None
+
+    told, question = await request.app[CONTROL].ask(ask)
+    return answer(WhyAnswer(**asdict(told), forecast=await forecaster.answer(question)))
 
 
 async def _ask(request: web.Request, view: Callable[[World, Job], object]) -> object:
@@ -153,7 +182,7 @@ ROUTES: tuple[Route, ...] = (
     route(
         "POST", "/v1/jobs", submit_job,
         "Submit a job, or with plan=true learn what would become of it",
-        query=SubmitQuery, body=Manifest, answers={201: JobDetail, 200: (JobDetail, Plan)},
+        query=SubmitQuery, body=Manifest, answers={201: JobDetail, 200: (JobDetail, PlanAnswer)},
         problems=("invalid_manifest", "unknown_kind", "invalid_job", "unknown_queue",
                   "can_never_fit", "name_taken", "idempotency_key_reused", *BODY_PROBLEMS),
         headers=(HEADER,),
@@ -168,7 +197,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     route(
         "GET", f"{_JOB}/why", explain_job, "Why a job waits, restarts, or ended as it did",
-        query=NoQuery, answers={200: Why}, problems=("no_such_job",),
+        query=WhyQuery, answers={200: WhyAnswer}, problems=("no_such_job", "invalid_parameter"),
     ),
     route(
         "GET", f"{_JOB}/logs", read_logs, "The last lines that a rank wrote",

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from math import inf
 from random import Random
 
-import msgspec
 import simpy
 from msgspec.structs import replace
 
@@ -28,30 +27,12 @@ from controlplane.replay import take_snapshot
 from controlplane.state import Image, Node, State
 from simulator.faults import FaultModel
 from simulator.topology import ClusterModel, Delays, NodeModel
+from studies.forecast_answers import HORIZON_S, Forecast
 from studies.forgetful_log import ForgetfulLog
 from studies.run_lengths import Lengths, lengths_of
 
 RUNS = 20
-# Whoever has not started by then is said to start after this.
-HORIZON_S = 90 * 86_400.0
 OPTIONS = EngineOptions(resync_s=None, snapshot_every=None)
-
-
-class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """Times are UTC seconds: half of the runs were earlier than p50, nine tenths than p90.
-
-    A time is null if it lies beyond the horizon. `basis` says what the lengths of jobs were drawn
-    from.
-    """
-
-    start_p50: float | None
-    start_p90: float | None
-    finish_p50: float | None
-    finish_p90: float | None
-    made_at: float
-    runs: int
-    basis: str
-    horizon_s: float = HORIZON_S
 
 
 @dataclass(frozen=True, slots=True)
