@@ -19,6 +19,7 @@ from api import (
     nodes,
     past,
     queues,
+    studies,
     telemetry,
 )
 from api.access import ACCESS, Access
@@ -31,6 +32,7 @@ from api.metrics import METRICS, Metrics
 from api.past import PAST, Past
 from api.routes import TIME_HEADER, Route
 from api.stream import FEED, Feed, FeedLimits
+from api.study_desk import DESK, Desk
 from api.telemetry import TELEMETRY
 from api.wire import BODIES, BODY_BYTES_MAX, BODY_S_MAX, Bodies
 from controlplane.ports import Cluster, Telemetry
@@ -48,6 +50,7 @@ ROUTES: tuple[Route, ...] = (
     *events.ROUTES,
     *past.ROUTES,
     *forecasts.ROUTES,
+    *studies.ROUTES,
     *health.ROUTES,
     *docs.ROUTES,
 )
@@ -94,6 +97,7 @@ def make_app(
     app[PAST] = Past(control.log)
     app[OPENAPI] = write_openapi(routes, release=release)
     app[FORECASTS] = Forecaster(now)
+    app[DESK] = Desk()
     control.listen(app[METRICS].record)
     control.listen(app[FORECASTS].record)
     control.listen(app[FEED].publish)
@@ -105,6 +109,7 @@ def make_app(
         app.on_response_prepare.append(_stamp(now))
     app.cleanup_ctx.append(_run_feed)
     app.on_shutdown.append(_close_feed)
+    app.on_cleanup.append(_close_desk)
     return app
 
 
@@ -127,3 +132,7 @@ async def _run_feed(app: web.Application) -> AsyncIterator[None]:
 
 async def _close_feed(app: web.Application) -> None:
     app[FEED].close()
+
+
+async def _close_desk(app: web.Application) -> None:
+    await app[DESK].close()

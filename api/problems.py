@@ -35,6 +35,7 @@ KINDS: dict[str, Kind] = {
     "no_such_node": Kind(404, "There is no such node"),
     "no_such_queue": Kind(404, "There is no such queue"),
     "no_such_position": Kind(404, "The log has no such position"),
+    "no_such_study": Kind(404, "There is no such study"),
     # The request cannot be read.
     "bad_request": Kind(400, "The request is not valid HTTP"),
     "invalid_parameter": Kind(400, "A query parameter or header is not valid"),
@@ -68,7 +69,9 @@ KINDS: dict[str, Kind] = {
     "can_never_fit": Kind(422, "The gang can never fit on this cluster"),
     "invalid_queue": Kind(422, "The queue is not valid"),
     "invalid_policy": Kind(422, "The policy is not valid"),
+    "invalid_study": Kind(422, "The study cannot be conducted"),
     # It cannot be done as things are.
+    "study_not_done": Kind(409, "The study has no result yet, or never will"),
     "name_taken": Kind(409, "The name is taken"),
     "id_taken": Kind(409, "The id is taken"),
     "already_finished": Kind(409, "The job is already finished"),

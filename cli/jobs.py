@@ -9,6 +9,7 @@ from rich.text import Text
 
 from cli.client import Client, connect, job_path, run
 from cli.ending import exit_with, wait_for_all
+from cli.forecast_lines import forecast_line
 from cli.job_tables import detail, list_table, note, why_text, wide_table
 from cli.options import (
     JobName,
@@ -24,7 +25,8 @@ from cli.tables import write, write_json, write_yaml
 from cli.times import clock_time
 from cli.watching import repaint, report
 from controlplane.job import Phase
-from controlplane.queries import JobDetail, JobView, Why
+from controlplane.queries import JobDetail, JobView
+from studies.forecast_answers import WhyAnswer
 
 # Which jobs are asked for.
 Query = dict[str, object]
@@ -204,13 +206,15 @@ def why(job: str, namespace: str, output: str, url: str | None) -> None:
     found = run(_why(url, parse_job(job, namespace)))
     if output == "table":
         write(why_text(found))
+        if told := forecast_line(found.forecast):
+            click.echo(told)
     else:
         (write_json if output == "json" else write_yaml)(found)
 
 
-async def _why(url: str | None, name: JobName) -> Why:
+async def _why(url: str | None, name: JobName) -> WhyAnswer:
     async with connect(url) as server:
-        return await server.get(job_path(*name, "/why"), Why)
+        return await server.get(job_path(*name, "/why"), WhyAnswer)
 
 
 # ---------------------------------------------------------------- wait

@@ -9,11 +9,12 @@ from cli.client import Client, Refused, connect, run
 from cli.complaints import WRONG_USAGE, Complaint
 from cli.documents import Document
 from cli.ending import exit_with, wait_for_all
+from cli.forecast_lines import forecast_line
 from cli.job_tables import indices
 from cli.options import JobName, output_option, url_option
 from cli.tables import Column, Table, write, write_json, write_yaml
-from controlplane.plan import Plan
 from controlplane.queries import JobDetail, JobView
+from studies.forecast_answers import PlanAnswer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -63,7 +64,7 @@ async def _submit(
     async with connect(url) as server:
         # A single document is checked by its submission as well.
         if only_plan or len(documents) > 1:
-            plans = [await _post(server, document, Plan, plan=True) for document in documents]
+            plans = [await _post(server, document, PlanAnswer, plan=True) for document in documents]
             if only_plan:
                 _show_plans(plans, output)
                 return
@@ -113,7 +114,7 @@ def warn(document: Document, warning: str) -> None:
     click.echo(f"warning: {source}{warning}", err=True)
 
 
-def _show_plans(plans: Sequence[Plan], output: str) -> None:
+def _show_plans(plans: Sequence[PlanAnswer], output: str) -> None:
     if output == "table":
         for plan in plans:
             _show_plan(plan)
@@ -121,10 +122,12 @@ def _show_plans(plans: Sequence[Plan], output: str) -> None:
         _show(plans, output)
 
 
-def _show_plan(plan: Plan) -> None:
+def _show_plan(plan: PlanAnswer) -> None:
     click.echo(f"{plan.namespace}/{plan.name} ({plan.kind}, {plan.gpus} GPUs): {plan.summary}")
     if plan.ahead:
         click.echo(f"  ahead: {', '.join(plan.ahead)}")
+    if told := forecast_line(plan.forecast):
+        click.echo(f"  {told}")
     if plan.ranks:
         columns = (Column("RANK", right=True), Column("NAME"), Column("NODE"), Column("GPUS"))
         rows = [(str(r.rank), r.name, r.node, indices(r.devices)) for r in plan.ranks]
@@ -140,7 +143,7 @@ def _show_jobs(jobs: Sequence[JobView], output: str) -> None:
         _show(jobs, output)
 
 
-def _show(items: Sequence[Plan] | Sequence[JobView], output: str) -> None:
+def _show(items: Sequence[PlanAnswer] | Sequence[JobView], output: str) -> None:
     if output == "name":
         for item in items:
             click.echo(f"{item.namespace}/{item.name}")

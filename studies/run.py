@@ -15,6 +15,7 @@ from adapters.simpy_clock import SimpyClock, as_process
 from adapters.simulated_cluster import SimulatedCluster
 from controlplane.engine import Engine, EngineOptions
 from controlplane.events import Recorded
+from controlplane.job import Phase
 from controlplane.model import Queue
 from controlplane.ports import Cluster
 from studies.autoscaler import Autoscaler
@@ -129,7 +130,9 @@ class _Life:
         self._log: MemoryLog | ForgetfulLog = ForgetfulLog(past=past, at=self.origin)
         if keep_events:
             self._log = MemoryLog(Recorded(i, self.origin, x) for i, x in enumerate(past, 1))
-        machine: Cluster = SimulatedCluster(self.env, cluster.model, origin=self.origin)
+        machine: Cluster = SimulatedCluster(
+            self.env, cluster.model, origin=self.origin, waiting_gpus=self._waiting_gpus
+        )
         self._checkpointed: Checkpointed | None = None
         if checkpoints.every_s:
             machine = self._checkpointed = Checkpointed(machine, checkpoints)
@@ -142,6 +145,11 @@ class _Life:
             self._note,
         )
         self._leading = as_process(self.env, self.engine.run())
+
+    def _waiting_gpus(self) -> int:
+        """What autoscaled pools of a cluster file grow by."""
+        world = self.engine.world
+        return sum(world.jobs[job].spec.gpus for job in world.by_phase[Phase.QUEUED])
 
     def _note(self, batch: Sequence[Recorded]) -> None:
         if self._recorder is not None:

@@ -4,6 +4,7 @@ A job's length is what its last attempt ran, from when every rank was up to the 
 another cluster with another start-up cost can run it again. Jobs that have not ended are left out.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from controlplane import events as e
@@ -32,11 +33,23 @@ def read_event_log(path: Path) -> Trace:
     except (AssertionError, KeyError):
         told = "does not follow from the lines before it; an export must begin at position 1"
         raise BadTrace(path.name, line, told) from None
+    return _finished(found, state)
+
+
+def trace_of_events(name: str, events: Iterable[e.Recorded]) -> Trace:
+    """The same from events that have been read already, from the first one on."""
+    found, state = Collector(name), State()
+    for recorded in events:
+        _take(found, state, recorded)
+    return _finished(found, state)
+
+
+def _finished(found: Collector, state: State) -> Trace:
     for job in state.jobs.values():
-        if not job.finished:
-            found.leave_out("had not ended")
-        elif not job.deleting:
+        if job.finished:
             _add(found, job)
+        else:
+            found.leave_out("had not ended")
     return found.trace()
 
 

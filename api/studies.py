@@ -1,0 +1,208 @@
+"""Studies over HTTP: ask, see how far it is, take the answer, cancel."""
+
+import io
+import uuid
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta, Struct
+
+from api.control import CONTROL
+from api.routes import HEADERS, NoQuery, Route, answer, route
+from api.study_desk import DESK, Study, StudyState
+from api.wire import BODIES, BODY_PROBLEMS, misfit
+from controlplane.codec import from_row
+from controlplane.errors import Rejected
+from simulator.topology import BadCluster
+from studies.whatif import ClusterFile, WhatIf, study_of
+from studies.workloads.csv_trace import write_csv
+from studies.workloads.event_log import trace_of_events
+from studies.workloads.trace import BadTrace
+
+ROWS_A_PAGE = 10_000
+TRACE = "trace.csv"
+
+
+class ClusterDocument(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    document: dict[str, Any]
+
+
+class WhatIfRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A question, as `muster whatif` asks it. Lists span a grid, whose first point is the base.
+
+    The workload is `trace_csv` (id,submit,gpus,duration and more), or without it the jobs that have
+    run on this cluster.
+    """
+
+    trace_csv: str | None = None
+    gpus: tuple[Annotated[int, Meta(ge=1, le=1_000_000)], ...] = ()
+    nodes: tuple[str, ...] = ()
+    clusters: tuple[ClusterDocument, ...] = ()
+    policies: tuple[str, ...] = ("fifo",)
+    loads: tuple[float, ...] = (1.0,)
+    faults: tuple[str, ...] = ("none",)
+    checkpoint_s: tuple[float, ...] = (0.0,)
+    checkpoint_write_s: float = 0.0
+    autoscale_from: tuple[int | None, ...] = (None,)
+    boot_s: float = 300.0
+    idle_s: float = 600.0
+    prices: tuple[float, ...] = (0.0,)
+    quotas: tuple[dict[str, Annotated[int, Meta(ge=0)]], ...] = ({},)
+    start_s: float = 0.0
+    stop_s: float = 0.0
+    begin_s: float = 0.0
+    length_s: float | None = None
+    until_s: float | None = None
+    synthetic_days: float | None = None
+    replications: Annotated[int, Meta(ge=1, le=1_000)] = 1
+    seed: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    goal: str = ""
+    reasons: bool = False
+
+
+class StudyView(Struct, frozen=True, kw_only=True):
+    """How far a study is. `problem` says why it failed."""
+
+    id: str
+    state: StudyState
+    done: int
+    total: int
+    seconds_left: float | None
+    problem: str
+
+
+class StudyList(Struct, frozen=True):
+    studies: list[StudyView]
+
+
+def view(study: Study) -> StudyView:
+    left = study.seconds_left
+    return StudyView(
+        id=study.id,
+        state=study.state,
+        done=study.done,
+        total=study.total,
+        seconds_left=None if left is None else round(left, 1),
+        problem=study.problem,
+    )
+
+
+async def ask_whatif(request: web.Request, query: NoQuery) -> web.Response:
+    document = await request.app[BODIES].document(request)
+    try:
+        asked = msgspec.convert(document, WhatIfRequest)
+    except msgspec.ValidationError as error:
+        raise misfit("invalid_body", error) from None
+    desk, name = request.app[DESK], uuid.uuid4().hex
+    trace = await _own_jobs(request) if asked.trace_csv is None else asked.trace_csv
+    folder = desk.folder_for(name)
+    (folder / TRACE).write_text(trace, encoding="utf-8")
+    question = _question(asked, folder / TRACE)
+    try:
+        study_of(question)
+    except (BadTrace, BadCluster, ValueError) as error:
+        raise Rejected("invalid_study", str(error)) from None
+    study = Study(name, question, folder)
+    desk.take(study)
+    return answer(view(study), status=202, headers={"Location": f"/v1/studies/{name}"})
+
+
+def _question(asked: WhatIfRequest, trace: Path) -> WhatIf:
+    told: dict[str, Any] = msgspec.structs.asdict(asked)
+    del told["trace_csv"]
+    clusters = tuple(
+        ClusterFile(each.name, msgspec.Raw(msgspec.json.encode(each.document)))
+        for each in told.pop("clusters")
+    )
+    return WhatIf(trace=str(trace), format="csv", clusters=clusters, **told)
+
+
+async def _own_jobs(request: web.Request) -> str:
+    """The jobs that have run here, read off the log, as a trace."""
+    log = request.app[CONTROL].log
+    events, after = [], 0
+    while rows := await log.read(after, ROWS_A_PAGE):
+        events += [from_row(row) for row in rows]
+        after = rows[-1][0]
+    try:
+        trace = trace_of_events("this cluster", events)
+    except BadTrace as error:
+        raise Rejected("invalid_study", str(error)) from None
+    text = io.StringIO()
+    write_csv(trace, text)
+    return text.getvalue()
+
+
+async def list_studies(request: web.Request, query: NoQuery) -> web.Response:
+    return answer(StudyList([view(study) for study in request.app[DESK].all()]))
+
+
+async def show_study(request: web.Request, query: NoQuery) -> web.Response:
+    return answer(view(_found(request)))
+
+
+async def cancel_study(request: web.Request, query: NoQuery) -> web.Response:
+    study = _found(request)
+    request.app[DESK].cancel(study)
+    return answer(view(study))
+
+
+async def show_result(request: web.Request, query: NoQuery) -> web.Response:
+    return _file(request, "result.json", "application/json")
+
+
+async def show_report(request: web.Request, query: NoQuery) -> web.Response:
+    return _file(request, "report.html", "text/html")
+
+
+def _file(request: web.Request, name: str, media_type: str) -> web.Response:
+    study = _found(request)
+    if study.state is not StudyState.DONE:
+        told = f"it is {study.state.value}"
+        raise Rejected("study_not_done", f"study {study.id} has no result: {told}")
+    # The page brings its styles along and needs nothing else, so it may have nothing else.
+    policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+    body = (study.folder / name).read_bytes()
+    return web.Response(
+        body=body, content_type=media_type, charset="utf-8", headers={**HEADERS, **policy}
+    )
+
+
+def _found(request: web.Request) -> Study:
+    return request.app[DESK].find(request.match_info["id"])
+
+
+_STUDY = "/v1/studies/{id}"
+
+ROUTES: tuple[Route, ...] = (
+    route(
+        "POST", "/v1/studies/whatif", ask_whatif,
+        "Ask what another cluster, policy or workload would do",
+        query=NoQuery, body=WhatIfRequest, answers={202: StudyView},
+        problems=("invalid_body", "invalid_study", "busy", *BODY_PROBLEMS),
+    ),
+    route(
+        "GET", "/v1/studies", list_studies, "The studies that this server knows",
+        query=NoQuery, answers={200: StudyList},
+    ),
+    route(
+        "GET", _STUDY, show_study, "How far a study is",
+        query=NoQuery, answers={200: StudyView}, problems=("no_such_study",),
+    ),
+    route(
+        "DELETE", _STUDY, cancel_study, "Cancel a study",
+        query=NoQuery, answers={200: StudyView}, problems=("no_such_study",),
+    ),
+    route(
+        "GET", f"{_STUDY}/result", show_result, "What a study found, for machines",
+        query=NoQuery, answers={200: dict[str, Any]}, problems=("no_such_study", "study_not_done"),
+    ),
+    route(
+        "GET", f"{_STUDY}/report", show_report, "What a study found, as a page",
+        query=NoQuery, answers={200: str}, problems=("no_such_study", "study_not_done"),
+        media_types=("text/html",),
+    ),
+)  # fmt: skip

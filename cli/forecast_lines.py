@@ -1,0 +1,23 @@
+"""A forecast in one line."""
+
+from cli.times import span
+from studies.forecast_answers import Forecast
+
+
+def forecast_line(forecast: Forecast | None) -> str:
+    """When the job will start and end; empty if there is nothing to tell."""
+    if forecast is None:
+        return ""
+    now, far = forecast.made_at, span(forecast.horizon_s)
+    told = []
+    if forecast.start_p50 is None or forecast.start_p50 > now:
+        told.append(f"starts in {_range(forecast.start_p50, forecast.start_p90, now, far)}")
+    told.append(f"ends in {_range(forecast.finish_p50, forecast.finish_p90, now, far)}")
+    return f"expected: {', '.join(told)}; from {forecast.basis}"
+
+
+def _range(p50: float | None, p90: float | None, now: float, far: str) -> str:
+    if p50 is None:
+        return f"more than {far}"
+    late = f"more than {far}" if p90 is None else span(p90 - now)
+    return f"{span(p50 - now)} ({late} at worst, nine times in ten)"

@@ -1,0 +1,115 @@
+"""Studies and forecasts over HTTP."""
+
+import asyncio
+
+import pytest
+
+from tests.api.stand_in import Server, native
+
+TRACE = "id,submit,gpus,duration\n" + "".join(f"{i},{i * 5},8,60\n" for i in range(20))
+
+
+async def until_over(server: Server, address: str) -> dict:
+    async with asyncio.timeout(60):
+        while True:
+            _, told = await server.call("GET", address)
+            if told["state"] not in ("waiting", "running"):
+                return told
+            await asyncio.sleep(0.05)
+
+
+async def test_a_study_is_asked_for_followed_and_read(server: Server):
+    body = {"trace_csv": TRACE, "nodes": ["2x8", "4x8"], "policies": ["fifo", "easy"]}
+    status, asked = await server.call("POST", "/v1/studies/whatif", body)
+    address = f"/v1/studies/{asked['id']}"
+
+    told = await until_over(server, address)
+
+    assert status == 202
+    assert (told["state"], told["done"], told["total"]) == ("done", 4, 4)
+    _, result = await server.call("GET", f"{address}/result")
+    names = [scenario["name"] for scenario in result["scenarios"]]
+    assert names == ["2x8, fifo", "2x8, easy", "4x8, fifo", "4x8, easy"]
+    _, report = await server.call("GET", f"{address}/report")
+    assert report.startswith("<!doctype html>")
+    _, listed = await server.call("GET", "/v1/studies")
+    assert [study["id"] for study in listed["studies"]] == [asked["id"]]
+
+
+async def test_without_a_trace_the_jobs_of_this_cluster_are_the_workload(server: Server):
+    for name in ("one", "two"):
+        await server.call("POST", "/v1/jobs", native(name, gpus=8))
+    await server.settled()
+    for job in list(server.control.engine.world.jobs):
+        server.cluster.finish(job)
+    await server.settled()
+    _, asked = await server.call("POST", "/v1/studies/whatif", {"gpus": [8]})
+
+    told = await until_over(server, f"/v1/studies/{asked['id']}")
+
+    assert told["state"] == "done", told
+    _, result = await server.call("GET", f"/v1/studies/{asked['id']}/result")
+    assert result["scenarios"][0]["replication_0"]["finished"] == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"trace_csv": "id,submit,gpus,duration\na,0,x,5\n"}, "line 2"),
+        ({"policies": ["luck"]}, "'luck'"),
+        ({"nodes": []}, "a study needs a cluster"),
+    ],
+)
+async def test_what_cannot_be_conducted_is_refused_with_the_reason(server: Server, changes, said):
+    body = {"trace_csv": TRACE, "nodes": ["2x8"]} | changes
+
+    status, refused = await server.call("POST", "/v1/studies/whatif", body)
+
+    assert (status, refused["code"]) == (422, "invalid_study")
+    assert said in refused["detail"]
+
+
+async def test_a_cancelled_study_ends_and_has_no_result(server: Server):
+    rows = "".join(f"{i},{i},8,60\n" for i in range(20_000))
+    body = {"trace_csv": f"id,submit,gpus,duration\n{rows}", "nodes": ["2x8"]}
+    _, asked = await server.call("POST", "/v1/studies/whatif", body)
+    address = f"/v1/studies/{asked['id']}"
+
+    status, _ = await server.call("DELETE", address)
+    told = await until_over(server, address)
+
+    assert status == 200
+    assert told["state"] == "cancelled"
+    status, refused = await server.call("GET", f"{address}/result")
+    assert (status, refused["code"]) == (409, "study_not_done")
+
+
+async def test_an_unknown_study_is_not_there(server: Server):
+    status, refused = await server.call("GET", "/v1/studies/nobody")
+    assert (status, refused["code"]) == (404, "no_such_study")
+
+
+async def test_a_waiting_job_is_told_when_it_may_start_and_it_is_noted_how_wrong_that_was(
+    server: Server,
+):
+    hour = {"active_deadline_s": 3600}
+    await server.call("POST", "/v1/jobs", native("first", replicas=2, gpus=8, **hour))
+    await server.call("POST", "/v1/jobs", native("second", replicas=2, gpus=8, **hour))
+    await server.settled()
+
+    _, told = await server.call("GET", "/v1/jobs/default/second/why")
+    _, planned = await server.call("POST", "/v1/jobs?plan=true", native("third", gpus=8, **hour))
+
+    forecast = told["forecast"]
+    assert forecast["made_at"] < forecast["start_p50"] <= forecast["start_p90"]
+    assert forecast["start_p50"] < forecast["finish_p50"] <= forecast["finish_p90"]
+    assert forecast["start_p90"] <= forecast["made_at"] + 3600
+    # Whoever comes third starts once the second has ended.
+    assert planned["forecast"]["start_p50"] > forecast["start_p50"]
+    server.cluster.finish(next(iter(server.control.engine.world.jobs)))
+    await server.settled()
+    _, accuracy = await server.call("GET", "/v1/studies/forecasts")
+    assert accuracy["made"] == 2
+    assert accuracy["starts"]["count"] == 1
+    assert accuracy["starts"]["mean_error_s"] > 0
+    assert accuracy["starts"]["by_p50"] == 1.0
