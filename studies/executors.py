@@ -50,7 +50,7 @@ def _on_dask(address: str, tasks: Sequence[Task]) -> Iterator[CellResult]:
             client.submit(run_task, task, key=f"muster-{task.key}", pure=True) for task in tasks
         ]
         try:
-            for future in as_completed(futures):
+            for future in as_completed(futures, loop=client.loop):
                 result: CellResult = future.result()
                 yield result
         finally:

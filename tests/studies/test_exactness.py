@@ -17,12 +17,12 @@ POLICIES = ("fifo", "fit", "sjf", "sjffit", "easy", "fifo+consolidate", "sjf+con
 
 @pytest.fixture(scope="module")
 def trace():
-    return read_csv(shared("traces/bench_b1_lingjun.csv"))
+    return read_csv(shared("traces", "bench_b1_lingjun.csv"))
 
 
 @pytest.fixture(scope="module")
 def reference():
-    document = json.loads(shared("traces/reference_results.json").read_text())
+    document = json.loads(shared("traces", "reference_results.json").read_text())
     return {entry["policy"]: entry for entry in document["results"]}
 
 
