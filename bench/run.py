@@ -21,6 +21,7 @@ from bench import (
     physics,
     rendering,
     replay,
+    studies,
     virtual,
     watchers,
 )
@@ -33,6 +34,7 @@ SUITES = {
     "engine": engine.run,
     "replay": replay.run,
     "virtual": virtual.run,
+    "studies": studies.run,
     "http": http.run,
     "watchers": watchers.run,
     "rendering": rendering.run,
