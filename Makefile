@@ -54,9 +54,10 @@ demo: $(STAMP) ## A guided tour on a simulated cluster.
 up: $(STAMP) ## Start the control plane with everything embedded.
 	$(BIN)/muster up
 
-docs: $(STAMP) ## Draw docs/states.md and docs/kinds.md again from the code's own tables.
+docs: $(STAMP) ## Make docs/states.md, docs/kinds.md and docs/whatif.md again from the code.
 	$(BIN)/python docs/draw_states.py
 	$(BIN)/python docs/draw_kinds.py
+	$(BIN)/python docs/draw_whatif.py
 
 format: $(STAMP) ## Format the code and sort its imports.
 	$(BIN)/ruff check --select I --fix .

@@ -52,7 +52,7 @@ def bar_on_stderr(quiet: bool) -> Iterator[Bars]:
 def show(result: dict[str, Any], given: dict[str, Any]) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("scenario")
-    titles = ("median wait", "p90 wait", "mean completion", "occupancy", "productive", "cost")
+    titles = ("median wait", "p90 wait", "mean JCT", "occupancy", "productive", "cost")
     for title in titles:
         table.add_column(title, justify="right")
     for entry in result["scenarios"]:
@@ -75,9 +75,9 @@ def show(result: dict[str, Any], given: dict[str, Any]) -> None:
 def _figures(entry: dict[str, Any]) -> list[str]:
     measures = entry["measures"]
     return [
-        _with_interval(measures["wait_p50_s"], duration),
+        duration(measures["wait_p50_s"]["mean"]),
         _with_interval(measures["wait_p90_s"], duration),
-        _with_interval(measures["jct_mean_s"], duration),
+        duration(measures["jct_mean_s"]["mean"]),
         percent(measures["occupancy"]["mean"]),
         percent(measures["productive"]["mean"]),
         money(measures["cost"]["mean"]) if measures["cost"]["mean"] else "",

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from studies.answers.goodput import PARTS
 from studies.cells import Task
 from studies.comparison import MEASURES, interval, measure, paired
 from studies.executors import Executor
@@ -114,6 +115,11 @@ def conduct(
             "name": names[number],
             "scenario": msgspec.to_builtins(scenario),
             "measures": {name: interval(values[number][name]) for name in MEASURES},
+            # Where the GPU time went, in the mean of all replications.
+            "goodput_share": {
+                part: interval([s["goodput"]["share"][part] for s in summaries[number]])["mean"]
+                for part in PARTS
+            },
             "schedule_sha256": first["schedule_sha256"],
             "replication_0": first["summary"],
         }

@@ -64,7 +64,7 @@ def _clear(result: dict[str, Any]) -> list[str]:
 
 def _notable(base: dict[str, Any]) -> list[str]:
     summary = base["replication_0"]
-    share = summary["goodput"]["share"]
+    share = base["goodput_share"]
     told = []
     blocked = {
         "blocked by fragmentation": share["fragmented"],

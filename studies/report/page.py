@@ -44,7 +44,8 @@ def page(result: dict[str, Any], *, title: str = "What if") -> str:
         ),
         _section(
             "Use over time",
-            "GPUs in use, GPUs on nodes that take work, and GPUs that people waited for.",
+            "GPUs in use, GPUs on nodes that take work, and GPUs that people waited for"
+            + (", in the first replication." if result["replications"] > 1 else "."),
             _tabs("use", scenarios, _use),
         ),
         _waiting(scenarios),
@@ -84,16 +85,16 @@ def _lead(result: dict[str, Any]) -> str:
 
 
 def _cards(base: dict[str, Any]) -> str:
-    s = base["replication_0"]
+    m = {name: value["mean"] for name, value in base["measures"].items()}
     cards = [
-        (duration(s["wait_s"]["p90"]), "p90 wait"),
-        (duration(s["wait_s"]["p50"]), "median wait"),
-        (duration(s["jct_s"]["mean"]), "mean completion time"),
-        (percent(s["goodput"]["occupancy"]), "of GPU time in use"),
-        (percent(s["goodput"]["share"]["productive"]), "productive"),
+        (duration(m["wait_p90_s"]), "p90 wait"),
+        (duration(m["wait_p50_s"]), "median wait"),
+        (duration(m["jct_mean_s"]), "mean completion time"),
+        (percent(m["occupancy"]), "of GPU time in use"),
+        (percent(m["productive"]), "productive"),
     ]
-    if s["cost"]:
-        cards.append((money(s["cost"]), "cost of the whole study"))
+    if m["cost"]:
+        cards.append((money(m["cost"]), "cost of the whole study"))
     drawn = "".join(f'<div class="card"><b>{b}</b><span>{escape(t)}</span></div>' for b, t in cards)
     return f'<p class="lead">The base: {escape(base["name"])}</p><div class="cards">{drawn}</div>'
 
@@ -174,7 +175,7 @@ def _but_cluster(entry: dict[str, Any]) -> str:
 
 def _goodput(scenarios: Sequence[dict[str, Any]]) -> str:
     rows = [
-        (s["name"], [s["replication_0"]["goodput"]["share"][part] for part in PARTS])
+        (s["name"], [s["goodput_share"][part] for part in PARTS])
         for s in scenarios[: 3 * SHOWN_MAX]
     ]
     used = [i for i in range(len(PARTS)) if any(shares[i] > 0 for _, shares in rows)]

@@ -6,7 +6,7 @@ CSS = """
 * { box-sizing:border-box }
 body { margin:0; background:var(--wash); color:var(--ink);
   font:15px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif }
-main { max-width:1000px; margin:0 auto; padding:28px 20px 60px }
+main { max-width:1080px; margin:0 auto; padding:28px 20px 60px }
 header { padding:6px 0 14px }
 h1 { font-size:27px; line-height:1.2; margin:0 0 6px; letter-spacing:-.01em }
 h2 { font-size:18px; margin:0 0 4px }
@@ -14,16 +14,16 @@ h2 { font-size:18px; margin:0 0 4px }
 section { background:var(--paper); border:1px solid var(--line); border-radius:12px;
   padding:20px 22px 16px; margin:16px 0 }
 section > p { color:var(--soft); margin:2px 0 12px }
-.cards { display:grid; grid-template-columns:repeat(auto-fit,minmax(170px,1fr)); gap:12px; margin:14px 0 4px }
+.cards { display:grid; grid-template-columns:repeat(auto-fit,minmax(150px,1fr)); gap:12px; margin:14px 0 4px }
 .card { background:var(--paper); border:1px solid var(--line); border-radius:12px; padding:14px 16px }
 .card b { display:block; font-size:23px; letter-spacing:-.01em; line-height:1.25 }
 .card span { color:var(--soft); font-size:13px }
 .findings { margin:6px 0 2px; padding-left:20px }
 .findings li { margin:5px 0 }
 .wide { overflow-x:auto }
-table { border-collapse:collapse; width:100%; font-size:13.5px; font-variant-numeric:tabular-nums }
-th,td { text-align:right; padding:7px 9px; border-bottom:1px solid var(--line); white-space:nowrap }
-th { color:var(--soft); font-weight:600; border-bottom:2px solid var(--line) }
+table { border-collapse:collapse; width:100%; font-size:13px; font-variant-numeric:tabular-nums }
+th,td { text-align:right; padding:7px 7px; border-bottom:1px solid var(--line); white-space:nowrap }
+th { color:var(--soft); font-weight:600; white-space:normal; vertical-align:bottom; border-bottom:2px solid var(--line) }
 th:first-child,td:first-child { text-align:left; white-space:normal; min-width:150px }
 td.left,th.left { text-align:left; white-space:normal }
 td small { display:block; color:var(--soft); font-size:11.5px }

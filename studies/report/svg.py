@@ -4,9 +4,11 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import NamedTuple
 
-from studies.report.units import duration, nice_ticks, short
+from studies.report.units import duration, duration_ticks, nice_ticks, short
 
 PALETTE = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#dc2626", "#0891b2", "#ca8a04", "#64748b")
+# On these, white letters cannot be read.
+PALE = ("#dbe3ee",)
 WIDTH, HEIGHT = 860, 300
 LEFT, RIGHT, TOP, BOTTOM = 74, 16, 14, 42
 
@@ -53,7 +55,7 @@ def line_chart(
     tops = [y for s in series for y in (*s.ys, *(h for h in s.high if h is not None))]
     top = max([*tops, *([limit[0]] if limit else [])], default=1.0) or 1.0
     xs = [x for s in series for x in s.xs] or [0.0, 1.0]
-    ticks = nice_ticks(0.0, top * 1.04)
+    ticks = duration_ticks(top) if y_text is duration else nice_ticks(0.0, top * 1.04)
     frame = Frame(min(xs), max(xs), 0.0, max(top * 1.04, ticks[-1]))
     marks = (
         x_ticks if x_ticks is not None else [(t, short(t)) for t in nice_ticks(min(xs), max(xs))]
@@ -162,7 +164,7 @@ def stacked_bars(
                     f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="19" fill="{colour}">'
                     f"<title>{escape(told)}</title></rect>"
                 )
-                if width > 40:
+                if width > 40 and colour not in PALE:
                     drawn.append(
                         f'<text x="{x + width / 2:.1f}" y="{y + 14}" class="on-bar">{100 * share:.0f} %</text>'
                     )

@@ -10,7 +10,6 @@ from studies.report.units import duration, money, percent, short
 COLUMNS: tuple[tuple[str, str, Callable[[float | None], str], bool], ...] = (
     ("wait_p50_s", "median wait", duration, True),
     ("wait_p90_s", "p90 wait", duration, True),
-    ("wait_mean_s", "mean wait", duration, True),
     ("jct_mean_s", "mean completion", duration, True),
     ("slowdown_mean", "slowdown", short, True),
     ("occupancy", "occupancy", percent, False),
@@ -49,7 +48,8 @@ def _cell(
     text = tell(value["mean"])
     small = []
     if value["low"] is not None:
-        small.append(f"{tell(value['low'])} to {tell(value['high'])}")
+        # None of these can be negative, whatever a symmetrical interval says.
+        small.append(f"{tell(max(0.0, value['low']))} to {tell(value['high'])}")
     difference = entry.get("against_base", {}).get(name)
     kind = ""
     if difference is not None and difference["relative"] is not None:

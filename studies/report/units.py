@@ -56,3 +56,10 @@ def time_ticks(span_s: float, count: int = 6) -> list[float]:
     more = (7 * DAY, 14 * DAY, 30 * DAY, 90 * DAY, 365 * DAY)
     step = next((s for s in (*steps, *more) if span_s / s <= count), span_s)
     return [i * step for i in range(int(span_s // step) + 1)]
+
+
+def duration_ticks(top_s: float, count: int = 5) -> list[float]:
+    """Round durations from 0 to at least the top, in the unit in which people would say it."""
+    unit = next((u for u in (DAY, HOUR, MINUTE) if top_s >= 2 * u), 1.0)
+    step = (nice_ticks(0.0, top_s / unit, count)[1:] or [1.0])[0] * unit
+    return [i * step for i in range(int(top_s / step) + 2)]

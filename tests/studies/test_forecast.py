@@ -1,0 +1,156 @@
+"""Forecasts: what the live state leads to, and how wrong it was."""
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+import simpy
+
+from adapters.memory_log import MemoryLog
+from adapters.simpy_clock import SimpyClock, as_process
+from adapters.simulated_cluster import SimulatedCluster
+from controlplane.commands import SubmitJob
+from controlplane.engine import Engine, EngineOptions
+from controlplane.events import GangPlaced, JobSucceeded, Recorded
+from controlplane.model import DoneWhen, JobSpec, Role, Scheduling, Workload
+from simulator.topology import Delays, grid
+from studies.accuracy import Ledger
+from studies.forecast import Question, forecast
+from studies.forecast_answers import Forecast
+
+QUIET = EngineOptions(resync_s=None, snapshot_every=None)
+
+
+class Lab:
+    """A live world, of which forecasts are asked."""
+
+    def __init__(self, nodes: int = 2) -> None:
+        self.env, self.log = simpy.Environment(), MemoryLog()
+        model = grid(1, nodes, 8, delays=Delays(start_s=5.0, stop_s=0.0))
+        self.engine = Engine(
+            SimpyClock(self.env), self.log, SimulatedCluster(self.env, model), QUIET
+        )
+        as_process(self.env, self.engine.run())
+        self.env.run(1.0)
+
+    def submit(self, name: str, gpus: int, length: float, estimate: float | None = None) -> str:
+        spec = JobSpec(
+            roles=(Role(name="Worker", replicas=max(1, gpus // 8), gpus=min(gpus, 8)),),
+            done_when=DoneWhen("Worker"),
+            workload=Workload(length),
+            scheduling=Scheduling(estimate_s=estimate),
+        )
+        self.engine.submit(SubmitJob(id=name, job=name, namespace="default", name=name, spec=spec))
+        return name
+
+    def ask(self, job: str, **more) -> Forecast:
+        return forecast(Question(self.engine.world.image(), job, float(self.env.now)), **more)
+
+    def job(self, name: str):
+        return self.engine.world.jobs[name]
+
+
+def with_history(lab: Lab, lengths) -> None:
+    """Jobs that have ended, so that there is something to learn from."""
+    for number, length in enumerate(lengths):
+        lab.submit(f"old-{number}", 1, length)
+    lab.env.run(lab.env.now + 2 * sum(lengths))
+
+
+def test_a_job_that_fits_starts_now_and_ends_as_those_before_it_did():
+    lab = Lab()
+    with_history(lab, [100.0] * 8)
+    now = lab.env.now
+    lab.submit("blocker", 16, 1_000.0)
+    lab.env.run(now + 50.0)
+    lab.submit("new", 8, 3.0)
+    lab.env.run(now + 51.0)
+
+    told = lab.ask("new")
+
+    # What the simulated cluster knows (3 s, 1000 s) is not looked at: jobs of this kind take 100 s.
+    assert told.start_p50 == pytest.approx(now + 105.0, abs=1.0)
+    assert told.finish_p90 == pytest.approx(now + 210.0, abs=1.0)
+    assert told.basis == "8 ended jobs of kind Job in default"
+    assert told.runs == 20
+
+
+def test_whoever_is_ahead_in_the_queue_is_waited_for():
+    lab = Lab()
+    with_history(lab, [100.0] * 8)
+    names = [lab.submit(f"j-{n}", 16, 100.0) for n in range(4)]
+    lab.env.run(lab.env.now + 1.0)
+
+    starts = [lab.ask(name).start_p50 for name in names]
+
+    gaps = [b - a for a, b in pairwise(starts)]
+    assert gaps == pytest.approx([105.0] * 3, abs=2.0)
+
+
+def test_asking_changes_nothing_and_asking_again_gives_the_same():
+    lab = Lab()
+    lab.submit("a", 16, 500.0, estimate=400.0)
+    lab.submit("b", 16, 500.0, estimate=400.0)
+    lab.env.run(10.0)
+    before = list(lab.log.events)
+
+    one, two = lab.ask("b"), lab.ask("b")
+
+    assert one == two
+    assert list(lab.log.events) == before
+    assert one.basis == "the job's own estimate or limit"
+
+
+def test_a_running_job_has_started_and_runs_longer_than_it_has():
+    lab = Lab()
+    with_history(lab, [50.0, 100.0, 150.0, 200.0, 400.0, 800.0])
+    lab.submit("run", 8, 10_000.0)
+    since = lab.env.now
+    lab.env.run(since + 300.0)
+
+    told = lab.ask("run")
+
+    assert told.start_p50 == pytest.approx(lab.job("run").attempt.placed_at)
+    # Only the two longest are left to be like.
+    assert told.finish_p50 - since > 400.0
+
+
+def test_quantiles_hold_what_they_say():
+    """Over many worlds, about half start by p50, and nearly all by p90."""
+    by_p50 = by_p90 = 0
+    for seed in range(40):
+        dice, lab = Random(seed), Lab(nodes=1)
+        with_history(lab, [dice.lognormvariate(5.0, 0.6) for _ in range(30)])
+        for n in range(3):
+            lab.submit(f"j-{n}", 8, dice.lognormvariate(5.0, 0.6))
+        lab.env.run(lab.env.now + 1.0)
+        told = lab.ask("j-2")
+        lab.env.run(lab.env.now + 20_000.0)
+        actual = lab.job("j-2").attempt.placed_at
+        by_p50 += actual <= told.start_p50
+        by_p90 += actual <= told.start_p90
+
+    assert 12 <= by_p50 <= 28
+    assert by_p90 >= 31
+
+
+def test_the_ledger_compares_what_was_said_with_what_happened():
+    ledger = Ledger()
+    said = Forecast(
+        start_p50=100.0, start_p90=200.0, finish_p50=300.0, finish_p90=400.0,
+        made_at=50.0, runs=20, basis="",
+    )  # fmt: skip
+    for job in ("a", "b"):
+        ledger.note(job, said)
+
+    ledger.record(
+        [Recorded(1, 90.0, GangPlaced("a", 1, ())), Recorded(2, 150.0, GangPlaced("b", 1, ()))]
+    )
+    ledger.record([Recorded(3, 500.0, JobSucceeded("a"))])
+
+    told = ledger.accuracy()
+    assert (told.made, told.starts.count, told.finishes.count) == (2, 2, 1)
+    assert told.starts.mean_error_s == pytest.approx(30.0)
+    assert told.starts.mean_lateness_s == pytest.approx(20.0)
+    assert (told.starts.by_p50, told.starts.by_p90) == (0.5, 1.0)
+    assert (told.finishes.by_p50, told.finishes.by_p90) == (0.0, 0.0)
