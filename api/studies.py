@@ -60,6 +60,7 @@ class WhatIfRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     replications: Annotated[int, Meta(ge=1, le=1_000)] = 1
     seed: Annotated[int, Meta(ge=0, le=2**53)] = 0
     goal: str = ""
+    recorded_on: str = ""
     reasons: bool = False
 
 

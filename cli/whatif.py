@@ -155,6 +155,13 @@ _NAMES = ", ".join(POLICIES)
     help="Find the fewest nodes for this, as in 'wait_p90_s<=1h'.",
 )
 @click.option("--window", type=NUMBERS, help="What the Gantt chart shows: begin,length in seconds.")
+@click.option(
+    "--recorded-on",
+    default="",
+    metavar="GPU[:NET]",
+    help="The trace's machines, as in V100:25GbE: jobs whose model column is in the catalogue then "
+    "run at the speed that the studied nodes (--nodes 16x8:H100:400GbE) give them.",
+)
 @click.option("--reasons", is_flag=True, help="Record why each job waits; slower.")
 @click.option("--no-jobs", is_flag=True, help="Leave out the CSV files of every job.")
 @click.option("--schedule-out", metavar="FILE", help="Write id,start,end lines of a single run.")

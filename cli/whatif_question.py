@@ -36,6 +36,7 @@ def question_of(given: dict[str, Any]) -> WhatIf:
         seed=given["seed"],
         goal=given["goal"],
         window=_window(given["window"]),
+        recorded_on=given["recorded_on"],
         reasons=given["reasons"],
         jobs_csv=not given["no_jobs"],
     )

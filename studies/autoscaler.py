@@ -13,7 +13,7 @@ import simpy
 from controlplane.commands import CordonNode, UncordonNode
 from controlplane.engine import Engine
 from controlplane.job import Phase
-from studies.scenario import Autoscale
+from studies.scenario_parts import Autoscale
 
 LOOK_EVERY_S = 60.0
 

@@ -68,6 +68,7 @@ def run_cell(cell: Cell) -> Run:
         checkpoints=scenario.checkpoints,
         autoscale=scenario.autoscale,
         until_s=scenario.until_s,
+        recorded_on=scenario.recorded_on,
         reasons=scenario.reasons,
     )
 

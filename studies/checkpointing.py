@@ -14,7 +14,7 @@ from controlplane.effects import Effect, LaunchGang
 from controlplane.job import Job
 from controlplane.ports import Cluster
 from studies.recorder import Recorder
-from studies.scenario import Checkpoints
+from studies.scenario_parts import Checkpoints
 
 # Times are sums of other times; a whole number of checkpoints may miss it by so much.
 HAIR = 1e-9
@@ -57,6 +57,9 @@ class Checkpointed:
 
     def _resumed(self, launch: LaunchGang) -> LaunchGang:
         job = launch.job
+        if job.spec.workload.training is not None:
+            # The model of a training job writes and reads its own.
+            return launch
         work_s = job.spec.workload.duration_s
         left_s = max(0.0, work_s - self._safe(job, launch.attempt))
         workload = replace(job.spec.workload, duration_s=wall_s(left_s, self._plan))

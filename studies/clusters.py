@@ -3,11 +3,12 @@
 import re
 from dataclasses import dataclass, replace
 
-from simulator.topology import ClusterModel, Delays, NodeModel
+from simulator.topology import ClusterModel, Delays, NodeModel, parse_cluster
 
 POOL_GPUS_MAX = 1_000_000
 NODES_MAX = 100_000
 GPUS_PER_NODE_MAX = 1024
+RACK_NODES = 16
 INSTANT = Delays(start_s=0.0, start_jitter_s=0.0, stop_s=0.0)
 
 
@@ -44,32 +45,44 @@ def pool(gpus: int, *, delays: Delays = INSTANT) -> StudyCluster:
 
 
 def equal_nodes(
-    count: int, gpus: int, *, gpu_type: str = "", rack_nodes: int = 16, delays: Delays = INSTANT
+    count: int, gpus: int, gpu_type: str = "", net: str = "", *, delays: Delays = INSTANT
 ) -> StudyCluster:
-    """So many nodes with so many GPUs each, in racks."""
+    """So many nodes with so many GPUs each, in racks; with a type, the catalogue knows the rest."""
     if not 1 <= count <= NODES_MAX or not 1 <= gpus <= GPUS_PER_NODE_MAX:
         raise ValueError(
             f"{count}x{gpus}: a cluster has 1 to {NODES_MAX} nodes of 1 to {GPUS_PER_NODE_MAX} GPUs"
         )
-    nodes = tuple(
-        NodeModel(f"node-{i}", f"rack-{i // rack_nodes}", gpus, gpu_type) for i in range(count)
-    )
-    return StudyCluster(
-        name=f"{count}x{gpus}{' ' + gpu_type if gpu_type else ''}",
-        model=ClusterModel(nodes, delays),
-        node_gpus=gpus,
-    )
+    if gpu_type:
+        kind = {"gpus": gpus, "gpu_type": gpu_type, **({"net": net} if net else {})}
+        racks = [
+            {"name": f"rack-{i // RACK_NODES}", "nodes": min(RACK_NODES, count - i), **kind}
+            for i in range(0, count, RACK_NODES)
+        ]
+        model = replace(parse_cluster({"racks": racks}), delays=delays)
+    else:
+        nodes = tuple(NodeModel(f"node-{i}", f"rack-{i // RACK_NODES}", gpus) for i in range(count))
+        model = ClusterModel(nodes, delays)
+    name = ":".join(part for part in (f"{count}x{gpus}", gpu_type, net) if part)
+    return StudyCluster(name=name, model=model, node_gpus=gpus)
 
 
-_NODES = re.compile(r"(\d{1,6})x(\d{1,4})(?::([A-Za-z0-9._-]{1,40}))?")
+_WORD = r"(?::([A-Za-z0-9._-]{1,40}))?"
+_NODES = re.compile(r"(\d{1,6})x(\d{1,4})" + _WORD + _WORD)
 
 
-def parse_nodes(text: str) -> tuple[int, int, str]:
-    """`128x8` or `128x8:H100` as nodes, GPUs in each, and their type."""
+def parse_nodes(text: str) -> tuple[int, int, str, str]:
+    """`128x8`, `128x8:H100` or `128x8:H100:400GbE`: nodes, GPUs in each, their type, the network."""
     found = _NODES.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is not NODESxGPUS, as in 128x8 or 128x8:H100")
-    return int(found[1]), int(found[2]), found[3] or ""
+        raise ValueError(
+            f"{text!r} is not NODESxGPUS, as in 128x8, 128x8:H100 or 128x8:H100:400GbE"
+        )
+    return int(found[1]), int(found[2]), found[3] or "", found[4] or ""
+
+
+def other_count(text: str, count: int) -> str:
+    """The same nodes, but so many of them."""
+    return f"{count}{text.strip()[text.strip().index('x') :]}"
 
 
 def from_model(name: str, model: ClusterModel) -> StudyCluster:

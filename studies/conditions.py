@@ -1,30 +1,19 @@
-"""How often nodes fail, by the name of who published it: faults a node and day, and mean repair.
+"""How often nodes fail: published conditions by name, or two mean times."""
 
-Llama 3 (arXiv:2407.21783, table 5), Meta's research clusters RSC-1 and RSC-2 (arXiv:2410.21680),
-Acme (NSDI'24), Philly (ATC'19) and the StepFun trace (584 faults on 400 servers in 348 days, with
-repairs of 5.5 days in the mean, which stand in where a paper has none: 5.9 hours without the tail).
-"""
+from simulator.faults.presets import PRESETS
+from studies.scenario_parts import Faults
 
-from studies.scenario import DAY_S, Faults
-
-HOUR_S = 3_600.0
-NODE_FAULTS = {
-    "llama3": (419 / 54 / 2048, 5.9 * HOUR_S),
-    "rsc1": (6.5e-3, 5.9 * HOUR_S),
-    "rsc2": (2.34e-3, 5.9 * HOUR_S),
-    "acme": (3.8e-3, 5.9 * HOUR_S),
-    "philly": (1.0e-3, 5.9 * HOUR_S),
-    "stepfun": (584 / (400 * 348), 5.535 * DAY_S),
-}
+HOUR_S, DAY_S = 3_600.0, 86_400.0
 
 
 def faults_named(text: str) -> Faults:
-    """`none`, a name of the table, or `MTBF_DAYS:REPAIR_HOURS` as in `90:6`."""
+    """`none`, a preset of the simulator, or `MTBF_DAYS:REPAIR_HOURS` of a node as in `90:6`."""
     if text == "none":
         return Faults()
-    if text in NODE_FAULTS:
-        rate, repair_s = NODE_FAULTS[text]
-        return Faults(name=text, node_mtbf_s=DAY_S / rate, node_repair_s=repair_s)
+    preset = PRESETS.get(text)
+    if preset is not None:
+        mtbf_s = DAY_S / preset.node_rate_day
+        return Faults(name=text, node_mtbf_s=mtbf_s, node_repair_s=preset.repair_mean_s)
     days, colon, hours = text.partition(":")
     try:
         found = Faults(
@@ -33,7 +22,7 @@ def faults_named(text: str) -> Faults:
             node_repair_s=float(hours) * HOUR_S if colon else 6 * HOUR_S,
         )
     except ValueError:
-        names = ", ".join(("none", *NODE_FAULTS))
+        names = ", ".join(("none", *PRESETS))
         raise ValueError(
             f"{text!r} is no fault preset: {names}, or MTBF_DAYS:REPAIR_HOURS as in 90:6"
         ) from None

@@ -22,9 +22,10 @@ from studies.autoscaler import Autoscaler
 from studies.checkpointing import Checkpointed
 from studies.clusters import StudyCluster
 from studies.forgetful_log import ForgetfulLog
+from studies.hardware import Recorded as RecordedOn
 from studies.policies import StudyPolicy, beginning
 from studies.recorder import Recorder
-from studies.scenario import Autoscale, Checkpoints
+from studies.scenario_parts import Autoscale, Checkpoints
 from studies.submissions import queue_names, submissions
 from studies.workloads.trace import Trace
 
@@ -83,6 +84,7 @@ def run(
     checkpoints: Checkpoints | None = None,
     autoscale: Autoscale | None = None,
     keep_events: bool = False,
+    recorded_on: str = "",
     until_s: float | None = None,
     reasons: bool = False,
     places: bool = True,
@@ -91,13 +93,15 @@ def run(
     """Runs until every job has ended, or for `until_s` seconds from the first submission.
 
     `queues` define those that they name; other queues of the trace have no quota. No event is kept
-    unless asked for. `progress` is told now and then which part of the jobs is done.
+    unless asked for. `recorded_on` names the trace's machines, where jobs are to run at the speed of
+    the studied ones. `progress` is told now and then which part of the jobs is done.
     """
     if not len(trace):
         raise ValueError("a study needs at least one job")
     if reasons:
         policy = StudyPolicy(policy.name, policy.told, replace(policy.policy, records_reasons=True))
     world = _Life(trace, cluster, policy, queues, checkpoints or Checkpoints(), keep_events)
+    world.recorded_on = RecordedOn(recorded_on) if recorded_on else None
     recorder = world.begin(places=places and not cluster.pooled)
     if autoscale is not None:
         Autoscaler(world.env, world.engine, autoscale)
@@ -120,6 +124,7 @@ class _Life:
     ) -> None:
         self.trace, self.cluster, self.policy = trace, cluster, policy
         self.checkpoints = checkpoints
+        self.recorded_on: RecordedOn | None = None
         self.origin = float(trace.submit[0])
         self.env = simpy.Environment()
         self.names = queue_names(trace)
@@ -171,7 +176,9 @@ class _Life:
 
     def _people(self, recorder: Recorder) -> Generator[simpy.Event, Any, None]:
         env, submit = self.env, self.engine.submit
-        submission = submissions(self.trace, self.cluster, self.names)
+        submission = submissions(
+            self.trace, self.cluster, self.names, self.recorded_on, self.checkpoints
+        )
         for row, at in enumerate((self.trace.submit - self.origin).tolist()):
             if at > env.now:
                 yield env.timeout(at - env.now)

@@ -12,72 +12,23 @@ from pathlib import Path
 import msgspec
 
 from controlplane.model import Queue
-from simulator.faults import FaultModel
+from simulator.faults.presets import PRESETS
 from simulator.topology import ClusterModel, Delays, parse_cluster
 from studies.clusters import StudyCluster, equal_nodes, from_model, parse_nodes, pool
+from studies.scenario_parts import (
+    Autoscale,
+    Checkpoints,
+    Choice,
+    ClusterChoice,
+    Faults,
+    WorkloadChoice,
+)
 from studies.workloads.formats import read_trace
 from studies.workloads.resampling import resampled, scaled
 from studies.workloads.synthetic import fit_profile, synthetic
 from studies.workloads.trace import Trace
 
 DAY_S = 86_400.0
-
-
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that is written with everything in it, so that it is written alike everywhere.
-
-    (What equals a default and what is the default are not the same after a trip between processes.)
-    """
-
-
-class ClusterChoice(Choice, frozen=True):
-    """One of: a pool of GPUs; nodes as in `128x8` or `128x8:H100`; the document of a cluster file."""
-
-    gpus: int | None = None
-    nodes: str = ""
-    file: str = ""
-    document: msgspec.Raw | None = None
-
-    @property
-    def name(self) -> str:
-        return f"{self.gpus} GPUs" if self.gpus is not None else self.nodes or self.file
-
-
-class WorkloadChoice(Choice, frozen=True):
-    """A trace in a file, known by its content too; or a synthetic workload like it."""
-
-    path: str
-    form: str = ""
-    sha256: str = ""
-    # Only jobs submitted from here on and so long, in seconds of the trace.
-    begin_s: float = 0.0
-    length_s: float | None = None
-    # How much more (or less) work comes in the same time.
-    load: float = 1.0
-    synthetic_days: float | None = None
-
-
-class Faults(Choice, frozen=True):
-    """How often nodes fail, and how long they are away; no faults without a mean time."""
-
-    name: str = "none"
-    node_mtbf_s: float | None = None
-    node_repair_s: float = 600.0
-
-
-class Checkpoints(Choice, frozen=True):
-    """A checkpoint after so much work, and how long the work stands still for it; 0 means none."""
-
-    every_s: float = 0.0
-    write_s: float = 0.0
-
-
-class Autoscale(Choice, frozen=True):
-    """Nodes beyond the least are rented when jobs wait, and given back when they stand idle."""
-
-    nodes_min: int
-    boot_s: float = 300.0
-    idle_s: float = 600.0
 
 
 class Scenario(Choice, frozen=True):
@@ -93,6 +44,8 @@ class Scenario(Choice, frozen=True):
     price_gpu_hour: float = 0.0
     # The length of the study from the first submission; None runs until the last job has ended.
     until_s: float | None = None
+    # The machines of the trace, if jobs are to run as fast as theirs allow: `V100:25GbE`.
+    recorded_on: str = ""
     # Whether why each job waited is recorded by the control plane.
     reasons: bool = False
 
@@ -123,8 +76,7 @@ def make_cluster(scenario: Scenario, seed: int) -> StudyCluster:
     if choice.gpus is not None:
         cluster = pool(choice.gpus, delays=delays)
     elif choice.nodes:
-        count, gpus, gpu_type = parse_nodes(choice.nodes)
-        cluster = equal_nodes(count, gpus, gpu_type=gpu_type, delays=delays)
+        cluster = equal_nodes(*parse_nodes(choice.nodes), delays=delays)
     else:
         assert choice.document is not None, "a cluster is a pool, nodes or a document"
         model = parse_cluster(msgspec.json.decode(choice.document))
@@ -137,10 +89,11 @@ def make_cluster(scenario: Scenario, seed: int) -> StudyCluster:
 
 
 def _with_faults(model: ClusterModel, faults: Faults) -> ClusterModel:
-    chance = FaultModel(
-        node_mtbf_s=faults.node_mtbf_s,
-        node_repair_s=faults.node_repair_s,
-        script=model.faults.script,
+    preset = PRESETS.get(faults.name)
+    if preset is not None:
+        return replace(model, faults=replace(model.faults, preset=preset))
+    chance = replace(
+        model.faults, node_mtbf_s=faults.node_mtbf_s, node_repair_s=faults.node_repair_s
     )
     return replace(model, faults=chance)
 

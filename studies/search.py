@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from studies.clusters import parse_nodes
+from studies.clusters import other_count, parse_nodes
 from studies.comparison import MEASURES, interval, measure
 from studies.executors import Executor
 from studies.grid import Study, compute
-from studies.scenario import ClusterChoice, Scenario
+from studies.scenario import Scenario
+from studies.scenario_parts import ClusterChoice
 from studies.store import Store
 
 NODES_MAX = 100_000
@@ -64,13 +65,13 @@ def fewest_nodes(
     More nodes help nearly always, but not by law: with large gangs a few more can delay somebody.
     So the answer names every size that was tried, and says if one of them broke the order.
     """
-    count, gpus, gpu_type = parse_nodes(base.cluster.nodes)
+    count = parse_nodes(base.cluster.nodes)[0]
     probes: dict[int, Probe] = {}
 
     def try_out(nodes: int) -> bool:
         if nodes not in probes:
-            text = f"{nodes}x{gpus}" + (f":{gpu_type}" if gpu_type else "")
-            scenario = replace(base, cluster=ClusterChoice(nodes=text))
+            choice = ClusterChoice(nodes=other_count(base.cluster.nodes, nodes))
+            scenario = replace(base, cluster=choice)
             tasks = study.tasks(scenario)
             documents = compute(tasks, store, executor)
             summaries = [documents[task.key]["summary"] for task in tasks]

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 from controlplane.commands import SubmitJob
 from controlplane.model import DoneWhen, JobSpec, RestartPolicy, Role, Scheduling, Workload
 from studies.clusters import StudyCluster
+from studies.hardware import Recorded
+from studies.scenario_parts import Checkpoints
 from studies.workloads.trace import Trace
 
 # A rank has at most so many GPUs; a larger part of a pool is several ranks.
@@ -25,7 +27,13 @@ START_TIMEOUT_S = 10 * 365 * 86_400.0
 Submission = Callable[[int], SubmitJob]
 
 
-def submissions(trace: Trace, cluster: StudyCluster, queues: dict[str, str]) -> Submission:
+def submissions(
+    trace: Trace,
+    cluster: StudyCluster,
+    queues: dict[str, str],
+    recorded_on: Recorded | None = None,
+    checkpoints: Checkpoints | None = None,
+) -> Submission:
     """Makes the command for a row, at the moment that it is needed.
 
     Commands carry no id, so the engine keeps no receipts for people who will never ask again.
@@ -35,6 +43,7 @@ def submissions(trace: Trace, cluster: StudyCluster, queues: dict[str, str]) -> 
     priorities = [] if trace.priority is None else trace.priority.tolist()
     queue_of = trace.labels.get("queue", ())
     estimates = _estimates(trace)
+    models, plan = trace.labels.get("model", ()), checkpoints or Checkpoints()
 
     @lru_cache(maxsize=65_536)
     def plain(gpus: int, queue: str, priority: int) -> JobSpec:
@@ -53,6 +62,8 @@ def submissions(trace: Trace, cluster: StudyCluster, queues: dict[str, str]) -> 
         queue = queues[queue_of[row]] if queue_of else "default"
         spec = plain(gpus[row], queue, priorities[row] if priorities else 0)
         spec = planned(spec, durations[row], estimates[row])
+        if models and recorded_on is not None:
+            spec = _at_its_own_pace(spec, models[row], gpus[row], recorded_on, plan)
         return SubmitJob(job=str(row), namespace="study", name=f"j{row}", spec=spec)
 
     return submission
@@ -62,6 +73,15 @@ def planned(spec: JobSpec, duration_s: float, estimate_s: float) -> JobSpec:
     """The spec with how long the job will run, and how long the scheduler believes it will."""
     asks = Scheduling(estimate_s=estimate_s)
     return replace(spec, workload=Workload(duration_s), scheduling=asks)
+
+
+def _at_its_own_pace(
+    spec: JobSpec, model: str, gpus: int, recorded_on: Recorded, plan: Checkpoints
+) -> JobSpec:
+    """The job as steps, if what it trains is known."""
+    work = spec.workload
+    training = recorded_on.training(model, gpus, work.duration_s, plan)
+    return spec if training is None else replace(spec, workload=replace(work, training=training))
 
 
 def _estimates(trace: Trace) -> list[float]:

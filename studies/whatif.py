@@ -13,21 +13,15 @@ import msgspec
 from msgspec.structs import replace
 
 from controlplane.model import Queue
-from studies.clusters import parse_nodes
+from studies.clusters import other_count, parse_nodes
 from studies.conditions import faults_named
 from studies.executors import Executor, executor_for
 from studies.grid import Progress, Study, conduct, crossed
+from studies.hardware import Recorded
 from studies.policies import policy_named
 from studies.report.page import page
-from studies.scenario import (
-    Autoscale,
-    Checkpoints,
-    ClusterChoice,
-    Scenario,
-    WorkloadChoice,
-    content_of,
-    make_cluster,
-)
+from studies.scenario import Scenario, content_of, make_cluster
+from studies.scenario_parts import Autoscale, Checkpoints, ClusterChoice, WorkloadChoice
 from studies.search import Probe, fewest_nodes, parse_wish
 from studies.store import Store, write_whole
 from studies.submissions import labels_of
@@ -74,6 +68,9 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # As in `wait_p90_s<=1h`: how many nodes until the wish comes true?
     goal: str = ""
     window: tuple[float, float] | None = None
+    # The trace's machines, as in `V100:25GbE`: then jobs whose model is known run at the speed that
+    # the studied cluster gives them.
+    recorded_on: str = ""
     reasons: bool = False
     jobs_csv: bool = True
 
@@ -103,7 +100,10 @@ def study_of(question: WhatIf) -> Study:
         stop_s=question.stop_s,
         until_s=question.until_s,
         reasons=question.reasons,
+        recorded_on=question.recorded_on,
     )
+    if question.recorded_on:
+        Recorded(question.recorded_on)
     scenarios = crossed(
         base,
         {
@@ -220,10 +220,8 @@ def ask(
 def _with_sizes(study: Study, goal: dict[str, Any]) -> Study:
     """The sizes that the search tried are scenarios too; the first one stays the base."""
     base = study.scenarios[0]
-    _, gpus, gpu_type = parse_nodes(base.cluster.nodes)
-    kind = f":{gpu_type}" if gpu_type else ""
     tried = [
-        replace(base, cluster=ClusterChoice(nodes=f"{probe['nodes']}x{gpus}{kind}"))
+        replace(base, cluster=ClusterChoice(nodes=other_count(base.cluster.nodes, probe["nodes"])))
         for probe in goal["tried"]
     ]
     return replace(study, scenarios=tuple(dict.fromkeys((*study.scenarios, *tried))))

@@ -18,7 +18,7 @@ from studies.clusters import equal_nodes, pool
 from studies.comparison import interval
 from studies.policies import POLICIES, policy_named
 from studies.run import run
-from studies.scenario import Autoscale, Checkpoints
+from studies.scenario_parts import Autoscale, Checkpoints
 from studies.schedule_lines import fingerprint, schedule_lines
 from studies.workloads.trace import make_trace
 from tests.studies.naive import schedule
