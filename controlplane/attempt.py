@@ -324,8 +324,18 @@ def leaving(attempt: Attempt) -> list[int]:
 
 def missing(attempt: Attempt, size: int) -> list[int]:
     """Those of the first `size` ranks of which nothing is left though they should run."""
-    ranks = enumerate(attempt.ranks[:size])
-    return [i for i, rank in ranks if rank.state in MISSING and not rank.let_go]
+    return [i for i, rank in enumerate(attempt.ranks[:size]) if is_missing(rank)]
+
+
+def is_missing(rank: Rank) -> bool:
+    """Whether it was lost with its node, or taken from it, and not by its own doing."""
+    if rank.let_go or rank.retry_at is not None:
+        return False
+    taken = rank.state is RankState.EXITED and rank.cause in _TAKEN
+    return taken or rank.state in MISSING
+
+
+_TAKEN = frozenset({Cause.NODE_LOST, Cause.SPOT_RECLAIM, Cause.EVICTION})
 
 
 def count_up(attempt: Attempt) -> int:

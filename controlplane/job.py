@@ -181,11 +181,15 @@ def _ranks_started(job: Job, event: e.RanksStarted, at: float, position: int) ->
 
 
 def _ranks_exited(job: Job, event: e.RanksExited, at: float, position: int) -> Job:
-    return replace(job, attempt=a.exited(_attempt(job), event, at))
+    return _perhaps_crippled(job, a.exited(_attempt(job), event, at), at)
 
 
 def _ranks_changed(job: Job, event: e.JobEvent, at: float, position: int) -> Job:
-    attempt = a.with_ranks(_attempt(job), event, at)
+    return _perhaps_crippled(job, a.with_ranks(_attempt(job), event, at), at)
+
+
+def _perhaps_crippled(job: Job, attempt: Attempt, at: float) -> Job:
+    """With the time since when ranks are missing, if they are to be replaced."""
     if job.spec.scheduling.repair is Repair.REPLACE and job.crippled_at is None:
         crippled_at = at if attempt.state in a.LIVE and a.missing(attempt, job.spec.size) else None
         return replace(job, attempt=attempt, crippled_at=crippled_at)

@@ -8,11 +8,11 @@ from controlplane import events as e
 from controlplane import restart
 from controlplane.attempt import (
     LIVE,
-    MISSING,
     Attempt,
     AttemptState,
     Rank,
     RankState,
+    is_missing,
     launched_at,
     missing,
     staying,
@@ -92,7 +92,7 @@ def _failing(draft: Draft, attempt: Attempt) -> list[int]:
     failing = [i for i, rank in enumerate(attempt.ranks[: draft.job.spec.size]) if rank.failed]
     if draft.job.spec.scheduling.repair is Repair.REPLACE:
         # Ranks that were lost with their node may be replaced: it is the scheduler's turn.
-        failing = [i for i in failing if attempt.ranks[i].state not in MISSING]
+        failing = [i for i in failing if not is_missing(attempt.ranks[i])]
     return [i for i in failing if not _can_be_spared(draft, attempt, i)]
 
 

@@ -6,7 +6,7 @@ is bound to a domain (a rack, say) in which there is no room does not wait at al
 be room for the whole of it.
 """
 
-from controlplane.attempt import RankState, missing
+from controlplane.attempt import HOLDING, missing
 from controlplane.devices import FreeDevices
 from controlplane.job import Job
 from controlplane.model import Placement, Slot
@@ -25,7 +25,7 @@ def repair(snapshot: Snapshot, job: Job) -> Replace | GiveUp | None:
     assert attempt is not None
     gang = snapshot.gang(job.id)
     lost = missing(attempt, job.spec.size)
-    gone = [i for i in lost if attempt.ranks[i].state is RankState.GONE]
+    gone = [i for i in lost if attempt.ranks[i].state not in HOLDING]
     placement = _place(snapshot, gang, job, gone) if gone else None
     if placement is not None:
         return Replace(job.id, tuple(gone), placement)
