@@ -183,6 +183,26 @@ def test_a_preempted_job_keeps_its_place_and_its_restarts():
     assert given.job("j1").failures == 0
 
 
+def test_what_starts_in_a_pass_is_promised_to_nobody_else():
+    rules = Preempt(within_queue=WithinQueue.LOWER)
+    policy = Policy(preempt=rules, discipline=Discipline.FIFO_FIT)
+    given = Given(e.PolicySet(policy), *(node(f"n{i}", 4) for i in (1, 2, 3)))
+    for number in (2, 3):
+        low = (Role(name="Worker", gpus=4, node=f"n{number}"),)
+        given.when(submit(f"low-{number}", f"low{number}", spec(roles=low)))
+    passed(given)
+    urgent = (Role(name="Worker", gpus=4, node="n2"),)
+    given.when(
+        submit("a", "j1", spec(roles=urgent, priority=9)),
+        submit("b", "j2", spec(workers=1, gpus=4, priority=8)),
+        submit("c", "j3", spec(workers=1, gpus=4, priority=7)),
+    )
+    passed(given)
+    assert given.job("j2").attempt.placement[0].node == "n1"
+    assert given.job("low2").phase is Phase.RESTARTING
+    assert given.job("low3").phase is Phase.RESTARTING
+
+
 def test_a_reason_is_recorded_when_it_changes_and_not_again():
     given = Given(e.PolicySet(Policy(discipline=Discipline.FIFO_FIT)), node())
     given.when(

@@ -87,6 +87,18 @@ def test_nobody_is_evicted_unless_somebody_is_then_promised_a_place(nodes, queue
         evicted = [d for d in decisions if isinstance(d, Evict)]
         assert {d.preemptor for d in evicted} <= promised
         assert len({d.job for d in evicted}) == len(evicted)
+        check_disjoint(decisions)
+
+
+def check_disjoint(decisions) -> None:
+    """No device is given or promised to two gangs in one pass."""
+    taken: dict[tuple[str, int], str] = {}
+    for decision in decisions:
+        if isinstance(decision, Start | Claim) and not decision.fit.shares:
+            for slot in decision.fit.placement:
+                for device in slot.devices:
+                    owner = taken.setdefault((slot.node, device), decision.job)
+                    assert owner == decision.job, (slot, owner, decision.job)
 
 
 @given(clusters, trees(), policies(), jobs_of)
@@ -201,7 +213,7 @@ def test_a_planned_start_is_kept_though_others_go_past():
         asks = spec().scheduling.__class__(estimate_s=seconds)
         return spec(workers=ranks, gpus=gpus, scheduling=asks)
 
-    box.submit("runs", lasting(1, 6, 100.0))
+    box.submit("runs", lasting(1, 4, 100.0))
     box.one_pass()
     box.submit("head", lasting(1, 8, 10.0))
     box.submit("short", lasting(1, 2, 50.0))

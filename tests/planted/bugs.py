@@ -20,6 +20,10 @@ CLUSTER = ("tests/contracts/test_cluster.py", "tests/adapters/test_simulated_clu
 API = ("tests/api",)
 KUBERNETES = ("tests/adapters/kubernetes",)
 KINDS = ("tests/controlplane/kinds",)
+SCHEDULING = (
+    "tests/controlplane/test_scheduling_features.py",
+    "tests/controlplane/test_scheduling_properties.py",
+)
 PHYSICS = ("tests/simulator", "tests/adapters/test_simulated_training.py")
 
 BUGS = (
@@ -311,5 +315,40 @@ BUGS = (
         'random.Random(f"{seed}/{node}/fault")',
         'random.Random(f"{seed}/{hash(node)}/fault")',
         PHYSICS,
+    ),
+    Bug(
+        "scheduling: two GPUs more than the quota",
+        "controlplane/scheduling/cycle.py",
+        "if gang.milli > left:",
+        "if gang.milli > left + 2_000:",
+        SCHEDULING,
+    ),
+    Bug(
+        "scheduling: nobody is spared whose eviction is not needed",
+        "controlplane/scheduling/victims.py",
+        "for victim in reversed(chosen.copy()):",
+        "for victim in chosen[:0]:",
+        SCHEDULING,
+    ),
+    Bug(
+        "scheduling: a victim goes to the end of the line",
+        "controlplane/settling.py",
+        "keeps_place=_keeps_place(job)",
+        "keeps_place=False",
+        SCHEDULING,
+    ),
+    Bug(
+        "scheduling: what starts in a pass is promised to another",
+        "controlplane/scheduling/snapshot.py",
+        "            self.hold(self._coming, fit)\n        if gang.topology",
+        "            pass\n        if gang.topology",
+        SCHEDULING,
+    ),
+    Bug(
+        "scheduling: back-fill does not look at the planned start",
+        "controlplane/scheduling/backfill.py",
+        "concerned = [p for p in self.planned if p.starts_at < ends_at]",
+        "concerned = [p for p in self.planned if p.starts_at < 0]",
+        SCHEDULING,
     ),
 )
