@@ -32,6 +32,8 @@ class Snapshot:
         self._used: dict[str, int] = {}
         self._trees: dict[str, list[QuotaTree]] = {}
         self.evicted: dict[str, None] = {}
+        # Ranks that elastic gangs give back in this pass.
+        self._shrunk: dict[str, list[int]] = {}
         self._past: dict[str, float] | None = None
 
     # -- devices -----------------------------------------------------------------------------
@@ -58,13 +60,13 @@ class Snapshot:
     def _some_leave(self) -> bool:
         return bool(self.world.stopping or self.world.shrinking)
 
-    def _leavers(self) -> Iterator[tuple[Attempt, list[int]]]:
-        """Whoever has been told to go, and which of its ranks; an empty list means all."""
+    def _leavers(self) -> Iterator[tuple[Attempt, list[int] | None]]:
+        """Whoever has been told to go, and which of its ranks; None means all."""
         jobs = self.world.jobs
         for job_id in sorted(self.world.stopping):
             attempt = jobs[job_id].attempt
             assert attempt is not None
-            yield attempt, []
+            yield attempt, None
         for job_id in sorted(self.world.shrinking):
             attempt = jobs[job_id].attempt
             assert attempt is not None
@@ -75,10 +77,12 @@ class Snapshot:
         if self.world.exclusive:
             fence(self.world, free, self.world.exclusive)
 
-    def give_back(self, free: FreeDevices, attempt: Attempt, ranks: Iterable[int] = ()) -> None:
+    def give_back(
+        self, free: FreeDevices, attempt: Attempt, ranks: Iterable[int] | None = None
+    ) -> None:
         """Frees, in a view, all that an attempt holds; or what these ranks of it hold."""
         world = self.world
-        for index in ranks or range(len(attempt.ranks)):
+        for index in range(len(attempt.ranks)) if ranks is None else ranks:
             if attempt.ranks[index].state not in HOLDING:
                 continue
             slot = attempt.placement[index]
@@ -88,9 +92,21 @@ class Snapshot:
             else:
                 free.release(node.ordinal, mask_of(slot.devices) & node.devices)
 
-    def let_go(self, free: FreeDevices, job: Job, ranks: Iterable[int] = ()) -> None:
-        """As `give_back`, and what a whole gang had for itself alone is open to others again."""
-        self.give_back(free, _attempt(job), ranks)
+    def ranks_staying(self, job: Job) -> list[int]:
+        """The ranks that nobody has told to go yet, in the world or in this pass."""
+        attempt = _attempt(job)
+        gone = {*leaving(attempt), *self._shrunk.get(job.id, ())}
+        return [i for i in range(len(attempt.ranks)) if i not in gone]
+
+    def has_shrunk(self, job: Job) -> bool:
+        return job.id in self._shrunk
+
+    def let_go(self, free: FreeDevices, job: Job, ranks: tuple[int, ...] = ()) -> None:
+        """These ranks of a running gang leave a view of what is coming, or all that are left of it.
+
+        What a whole gang had for itself alone is open to others again.
+        """
+        self.give_back(free, _attempt(job), ranks or self.ranks_staying(job))
         if job.id in self.world.exclusive and not ranks:
             left = [other for other in self.world.exclusive if other not in self.evicted]
             unfence(self.world, free, job.id, left)
@@ -292,7 +308,7 @@ class Snapshot:
             pair = self._pair(flavor)
             if pair[1] is pair[0]:
                 pair[1] = pair[0].twin(self.queues)
-            self._uncharge(pair[1], job)
+            self._uncharge(pair[1], job, self.ranks_staying(job))
 
     def shrink(self, job: Job, ranks: tuple[int, ...]) -> None:
         """These ranks are to stop; what they hold is coming."""
@@ -301,6 +317,7 @@ class Snapshot:
         if self._coming is None:
             self._coming = self.coming if self._some_leave else self.free.copy()
         self.give_back(self._coming, attempt, ranks)
+        self._shrunk.setdefault(job.id, []).extend(ranks)
         for flavor in {ANY, attempt.flavor}:
             pair = self._pair(flavor)
             if pair[1] is pair[0]:

@@ -60,7 +60,8 @@ def running(snapshot: Snapshot, queue: str) -> list[Victim]:
         if not gang.preemptible or now - attempt.placed_at < world.policy.protected_s:
             continue
         priority = effective_priority(snapshot, job, gang)
-        found.append(Victim(job, gang, priority, attempt.placed_at, held_milli(attempt)))
+        milli = held_milli(attempt, snapshot.ranks_staying(job))
+        found.append(Victim(job, gang, priority, attempt.placed_at, milli))
     return found
 
 
@@ -87,7 +88,9 @@ def in_order(snapshot: Snapshot, victims: Sequence[Victim], own_queue: str = "")
         return own, victim.priority, lost, -victim.admitted_at, victim.job.id
 
     ordered = sorted(victims, key=key)
-    surplus = [part for victim in ordered for part in _surplus(victim)]
+    # Whoever gave some in this pass already is not asked for more of it.
+    able = [victim for victim in ordered if not snapshot.has_shrunk(victim.job)]
+    surplus = [part for victim in able for part in _surplus(victim)]
     return surplus + ordered if surplus else ordered
 
 
