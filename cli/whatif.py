@@ -187,7 +187,7 @@ def whatif(**given: Any) -> None:
     Examples:
       muster whatif --trace jobs.csv --nodes 64x8 --policy fifo,easy --out study
       muster whatif --trace jobs.csv --nodes 48x8,64x8 --replications 20
-      muster whatif --trace jobs.csv --nodes 64x8 --goal 'wait_p90_s<=1h' --out study
+      muster whatif --trace jobs.csv --nodes 64x8 --goal 'wait_p90_s<=1h'
       muster whatif --trace jobs.csv --gpus 1024 --policy easy --schedule-out schedule.csv
     """
     try:
