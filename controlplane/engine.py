@@ -22,15 +22,11 @@ from controlplane.codec import EVENT_TYPES
 from controlplane.commands import AnyCommand
 from controlplane.decider import decide, unfold
 from controlplane.effects import Effect, Survey, newly_wanted, wanted
-from controlplane.enactment import enact
 from controlplane.errors import Rejected
+from controlplane.initiative import MAKES_ROOM, next_due, one_pass
 from controlplane.job import Job
 from controlplane.ports import Clock, Cluster, EventLog
 from controlplane.replay import SnapshotInSlices, rebuild
-from controlplane.scheduling.cycle import Pass
-from controlplane.scheduling.growth import grow
-from controlplane.scheduling.snapshot import Snapshot
-from controlplane.settling import due
 from controlplane.state import Receipt
 from controlplane.world import World
 
@@ -41,28 +37,6 @@ Question = Callable[[World | None], None]
 
 COMMANDS_PER_STEP_MAX = 1_000
 
-# A scheduling pass is worth its cost only after an event that adds a gang, frees or adds devices,
-# or takes the head of a line away.
-_MAKES_ROOM = frozenset(
-    {
-        e.JobSubmitted,
-        e.JobRequeued,
-        e.JobScaled,
-        e.JobCancelled,
-        e.JobSuspended,
-        e.JobFailed,
-        e.RanksExited,
-        e.RanksGone,
-        e.AttemptEnded,
-        e.NodeReported,
-        e.NodeUncordoned,
-        e.QueueDefined,
-        e.QueueRemoved,
-        e.PolicySet,
-        e.JobRestarting,
-        e.EngineStarted,
-    }
-)
 _OF_JOBS = frozenset(kind for kind in EVENT_TYPES.values() if issubclass(kind, e.JobEvent))
 
 
@@ -201,27 +175,13 @@ class Engine:
         return Receipt(world.position, "" if first is None else first.stream)
 
     def _decide_what_is_due(self, step: "_Step") -> None:
-        while (job := self.world.next_due(step.now)) is not None:
-            events = due(job, step.now)
-            assert events, f"something was due for {job}, but nothing came of it"
+        while events := next_due(self.world, step.now):
             for event in events:
                 step.record(event)
 
     def _place_gangs(self, step: "_Step") -> None:
-        snapshot = Snapshot(self.world, step.now)
-        records = self.world.policy.records_reasons
-        explains = self._explains if records else None
-        decisions = Pass(snapshot, explains, everyone=False).run()
-        for decision in decisions:
-            for event in enact(self.world, decision, step.now):
-                step.record(event)
-        if self.world.growing:
-            for added in grow(snapshot, decisions):
-                step.record(added)
-
-    def _explains(self, job: Job, code: str) -> bool:
-        """Reasons are recorded when they change, and not that somebody else is ahead."""
-        return job.held != code and code != "blocked_by_head"
+        for event in one_pass(self.world, step.now):
+            step.record(event)
 
     async def _commit(self, step: "_Step") -> None:
         if step.batch:
@@ -312,7 +272,7 @@ class _Step:
                 self._before[job_id] = world.jobs.get(job_id)
         world.apply(recorded)
         self.batch.append(recorded)
-        if kind in _MAKES_ROOM:
+        if kind in MAKES_ROOM:
             self.makes_room = True
 
     def effects(self) -> list[Effect]:

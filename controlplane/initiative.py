@@ -1,0 +1,68 @@
+"""What the control plane decides of its own accord: what has fallen due, and who starts now.
+
+The engine records it step by step, and `redeciding` compares it with what was once recorded; so
+there is one place that says which decisions a step makes, and after what.
+"""
+
+from collections.abc import Iterator
+
+from controlplane import events as e
+from controlplane.enactment import enact
+from controlplane.job import Job
+from controlplane.scheduling.cycle import Pass
+from controlplane.scheduling.growth import grow
+from controlplane.scheduling.snapshot import Snapshot
+from controlplane.settling import due
+from controlplane.world import World
+
+# A scheduling pass is worth its cost only after an event that adds a gang, frees or adds devices,
+# or takes the head of a line away.
+MAKES_ROOM: frozenset[type[e.Event]] = frozenset(
+    {
+        e.JobSubmitted,
+        e.JobRequeued,
+        e.JobScaled,
+        e.JobCancelled,
+        e.JobSuspended,
+        e.JobFailed,
+        e.RanksExited,
+        e.RanksGone,
+        e.AttemptEnded,
+        e.NodeReported,
+        e.NodeUncordoned,
+        e.QueueDefined,
+        e.QueueRemoved,
+        e.PolicySet,
+        e.JobRestarting,
+        e.EngineStarted,
+    }
+)
+
+
+def next_due(world: World, now: float) -> list[e.Event]:
+    """What is due for the job that is longest overdue; empty if nothing is."""
+    job = world.next_due(now)
+    if job is None:
+        return []
+    events = due(job, now)
+    assert events, f"something was due for {job}, but nothing came of it"
+    return events
+
+
+def one_pass(world: World, now: float) -> Iterator[e.Event]:
+    """The events of one scheduling pass.
+
+    Each is to be taken into the world before the next one is asked for.
+    """
+    snapshot = Snapshot(world, now)
+    explains = _explains if world.policy.records_reasons else None
+    decisions = Pass(snapshot, explains, everyone=False).run()
+    for decision in decisions:
+        yield from enact(world, decision, now)
+    if world.growing:
+        yield from grow(snapshot, decisions)
+
+
+def _explains(job: Job, code: str) -> bool:
+    """Reasons are recorded when they change, and not that somebody else is ahead."""
+    return job.held != code and code != "blocked_by_head"

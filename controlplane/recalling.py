@@ -1,0 +1,190 @@
+"""What was asked, read back from what was recorded: the commands behind a log's inputs.
+
+The log holds events and not commands, but an input's event says all that its command said. Where
+several commands could have left the same events, they come as candidates, the likeliest first;
+whoever asks decides each and takes the one that gives what was recorded.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from controlplane import commands as c
+from controlplane import events as e
+from controlplane.model import Cause, Exit
+from controlplane.world import World
+
+Candidates = Iterator[c.AnyCommand]
+
+# The order in which one report's news is recorded; `RanksLost` may come once for each reason.
+_REPORT_ORDER: dict[type[e.Event], int] = {
+    e.RanksStarted: 0,
+    e.RanksExited: 1,
+    e.RanksGone: 2,
+    e.RanksLost: 3,
+    e.RanksRestartedInPlace: 4,
+}
+
+
+def candidates(world: World, events: Sequence[e.Recorded], first: int) -> Candidates:
+    """The commands that may have been the reason for what begins at `events[first]`.
+
+    None, if the event is no input. All of `events` happened at the same time.
+    """
+    recall = _RECALL.get(type(events[first].event))
+    return iter(()) if recall is None else recall(world, events, first)
+
+
+def is_input(event: e.Event) -> bool:
+    """Whether an event tells what somebody asked or the cluster reported."""
+    return type(event) in _RECALL or isinstance(event, e.EngineStarted)
+
+
+def _report(world: World, events: Sequence[e.Recorded], first: int) -> Candidates:
+    """The longest run of news that one report may have brought, and then every shorter one."""
+    job = world.jobs.get(events[first].event.job)  # type: ignore[attr-defined]
+    if job is None or job.attempt is None:
+        return
+    last, order = first, -1
+    for recorded in events[first:]:
+        event = recorded.event
+        rank = _REPORT_ORDER.get(type(event), -1)
+        if rank < order or (rank == order and rank != 3) or event.stream != job.id:
+            break
+        order, last = rank, last + 1
+    ranks = job.attempt.ranks
+    for end in range(last, first, -1):
+        news = [recorded.event for recorded in events[first:end]]
+        subject = _first_rank(news[0])
+        run = ranks[subject].incarnation if subject < len(ranks) else 0
+        yield _report_of(job.id, news, run)
+
+
+def _first_rank(event: e.Event) -> int:
+    match event:
+        case e.RanksExited(exits=exits):
+            return exits[0].rank if exits else 0
+        case e.RanksRestartedInPlace(counts=counts):
+            return counts[0][0] if counts else 0
+        case e.RanksStarted(ranks=ranks) | e.RanksGone(ranks=ranks) | e.RanksLost(ranks=ranks):
+            return ranks[0] if ranks else 0
+        case _:
+            raise AssertionError(event)
+
+
+def _report_of(job: str, news: Sequence[e.Event], incarnation: int) -> c.ReportRanks:
+    told: dict[str, Any] = {}
+    attempt = 0
+    for event in news:
+        match event:
+            case e.RanksStarted():
+                attempt, told["started"] = event.attempt, event.ranks
+            case e.RanksExited():
+                attempt, told["exited"] = event.attempt, event.exits
+            case e.RanksGone():
+                attempt, told["gone"] = event.attempt, event.ranks
+            case e.RanksLost():
+                attempt = event.attempt
+                lost = tuple(Exit(i, None, event.cause, event.message) for i in event.ranks)
+                told["leaving"] = (*told.get("leaving", ()), *lost)
+            case e.RanksRestartedInPlace():
+                attempt, told["restarted"] = event.attempt, event.counts
+    return c.ReportRanks(job=job, attempt=attempt, incarnation=incarnation, **told)
+
+
+def _submission(world: World, events: Sequence[e.Recorded], first: int) -> Candidates:
+    recorded = events[first]
+    event = recorded.event
+    assert isinstance(event, e.JobSubmitted)
+    after = events[first + 1].event if first + 1 < len(events) else None
+    suspended = isinstance(after, e.JobSuspended) and after.job == event.job
+    for asleep in (True, False) if suspended else (False,):
+        yield c.SubmitJob(
+            id=recorded.cause,
+            actor=recorded.actor,
+            job=event.job,
+            namespace=event.namespace,
+            name=event.name,
+            spec=event.spec,
+            suspended=asleep,
+        )
+
+
+def _request(world: World, events: Sequence[e.Recorded], first: int) -> Candidates:
+    recorded = events[first]
+    event = recorded.event
+    assert isinstance(event, e.JobEvent)
+    job = world.jobs.get(event.job)
+    if job is None:
+        return
+    whose = {
+        "id": recorded.cause,
+        "actor": recorded.actor,
+        "namespace": job.namespace,
+        "name": job.name,
+    }
+    if isinstance(event, e.JobScaled):
+        yield c.ScaleJob(**whose, role=event.role, replicas=event.replicas)
+        return
+    if isinstance(event, e.JobCancelled) and _is_deleted_next(events, first):
+        yield c.DeleteJob(**whose)
+    yield _REQUESTS[type(event)](**whose)
+
+
+def _is_deleted_next(events: Sequence[e.Recorded], first: int) -> bool:
+    event = events[first + 1].event if first + 1 < len(events) else None
+    return isinstance(event, e.JobDeleteRequested)
+
+
+_REQUESTS: dict[type[e.Event], Callable[..., c.AnyCommand]] = {
+    e.JobCancelled: c.CancelJob,
+    e.JobSuspended: c.SuspendJob,
+    e.JobResumed: c.ResumeJob,
+    e.JobDeleteRequested: c.DeleteJob,
+}
+
+
+def _lost_ranks(world: World, events: Sequence[e.Recorded], first: int) -> Candidates:
+    """Ranks that were told to end. Those let go with a job's scaling come behind that request."""
+    event = events[first].event
+    assert isinstance(event, e.RanksLost)
+    if event.cause is not Cause.SCALED:
+        yield from _report(world, events, first)
+
+
+def _plain(make: Callable[[Any], c.AnyCommand]) -> Callable[..., Candidates]:
+    """For an event that alone says what was asked."""
+
+    def recall(world: World, events: Sequence[e.Recorded], first: int) -> Candidates:
+        recorded = events[first]
+        yield _signed(make(recorded.event), recorded)
+
+    return recall
+
+
+def _signed(command: c.AnyCommand, recorded: e.Recorded) -> c.AnyCommand:
+    if not recorded.cause and not recorded.actor:
+        return command
+    fields = {name: getattr(command, name) for name in command.__struct_fields__}
+    return type(command)(**{**fields, "id": recorded.cause, "actor": recorded.actor})
+
+
+_RECALL: dict[type[e.Event], Callable[[World, Sequence[e.Recorded], int], Candidates]] = {
+    e.RanksStarted: _report,
+    e.RanksExited: _report,
+    e.RanksGone: _report,
+    e.RanksLost: _lost_ranks,
+    e.RanksRestartedInPlace: _report,
+    e.JobSubmitted: _submission,
+    e.JobCancelled: _request,
+    e.JobSuspended: _request,
+    e.JobResumed: _request,
+    e.JobScaled: _request,
+    e.JobDeleteRequested: _request,
+    e.NodeReported: _plain(lambda event: c.ReportNode(node=event.info)),
+    e.NodeLost: _plain(lambda event: c.ReportNodeLost(node=event.node, message=event.message)),
+    e.NodeRemoved: _plain(lambda event: c.ReportNodeRemoved(node=event.node)),
+    e.NodeCordoned: _plain(lambda event: c.CordonNode(node=event.node)),
+    e.NodeUncordoned: _plain(lambda event: c.UncordonNode(node=event.node)),
+    e.QueueDefined: _plain(lambda event: c.DefineQueue(queue=event.queue)),
+    e.ClusterSurveyed: _plain(lambda event: c.ReportSurveyed()),
+}

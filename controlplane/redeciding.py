@@ -1,0 +1,203 @@
+"""Whether today's code decides from a log's inputs what the log says was decided.
+
+Inputs are read back as commands (`recalling`) and decided again; whatever else the log says must be
+what was due, or what a scheduling pass gives, on the world at that point. What lies at one instant
+is one or more steps of an engine, whose borders the log does not show. A step decides its commands,
+then all that is due, then makes one scheduling pass if something made room. So when time moves on
+nothing may be left undone.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from msgspec import Struct
+
+from controlplane import events as e
+from controlplane.decider import decide
+from controlplane.errors import LogCorrupt, Rejected
+from controlplane.initiative import MAKES_ROOM, next_due, one_pass
+from controlplane.recalling import candidates
+from controlplane.world import World
+
+SHOWN_MAX = 3
+
+
+class Difference(Struct, frozen=True):
+    """The first place at which today's code parts from the log, and both versions of it."""
+
+    position: int
+    at: float
+    why: str
+    # What the log says from here on at this instant, and what today's code says; a few events each.
+    recorded: tuple[e.Event, ...]
+    decided: tuple[e.Event, ...]
+
+
+class Differs(Exception):
+    def __init__(self, difference: Difference) -> None:
+        super().__init__(difference)
+        self.difference = difference
+
+
+class Redecider:
+    """Takes a log in, in pieces of any size, and raises Differs at the first difference.
+
+    `world` is the state before the first event; it must stand between two instants, as the
+    beginning of a log does, and is the redecider's from here on.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        # What has happened at the latest instant: more of it may still come.
+        self._pending: list[e.Recorded] = []
+        # Whether something has made room since the last pass, and whether a pass came last.
+        self._room = False
+        self._passed = False
+
+    def take(self, events: Iterable[e.Recorded]) -> None:
+        pending = self._pending
+        for recorded in events:
+            if pending and recorded.at != pending[0].at:
+                self._instant(pending)
+                pending.clear()
+            pending.append(recorded)
+
+    def finish(self) -> None:
+        """The log ends here, and an engine leaves no step half done."""
+        if self._pending:
+            self._instant(self._pending)
+            self._pending.clear()
+
+    # -- one instant -------------------------------------------------------------------------
+
+    def _instant(self, events: Sequence[e.Recorded]) -> None:
+        now = events[0].at
+        if now < self.world.at:
+            raise LogCorrupt(events[0].position, "it is earlier than the event before it")
+        index, end = 0, len(events)
+        while index < end:
+            index = self._next(events, index, now)
+        self._nothing_is_left(events[-1].position + 1, now)
+
+    def _next(self, events: Sequence[e.Recorded], first: int, now: float) -> int:
+        """Takes in what belongs together from here on; returns where the next begins."""
+        if isinstance(events[first].event, e.EngineStarted):
+            self._apply(events[first])
+            return first + 1
+        closest: Difference | None = None
+        for command in candidates(self.world, events, first):
+            if command.id and command.id in self.world.receipts:
+                why = f"the command {command.id} was answered before"
+                closest = _nearer(closest, _differ(events, first, (), why))
+                continue
+            try:
+                decided = decide(self.world, command, now)
+            except Rejected as refusal:
+                why = f"today this is refused ({refusal.code}): {refusal.message}"
+                closest = _nearer(closest, _differ(events, first, (), why))
+                continue
+            difference = _compare(events, first, decided, command.id, command.actor)
+            if difference is None:
+                return self._accept(events, first, len(decided))
+            closest = _nearer(closest, difference)
+        return self._own(events, first, now, closest)
+
+    def _accept(self, events: Sequence[e.Recorded], first: int, count: int) -> int:
+        # A command that decides nothing leaves nothing behind; something recorded came of this one.
+        assert count, events[first]
+        for recorded in islice(events, first, first + count):
+            self._apply(recorded)
+        self._passed = False
+        return first + count
+
+    def _apply(self, recorded: e.Recorded) -> None:
+        try:
+            self.world.apply(recorded)
+        except (AssertionError, LookupError) as error:
+            told = f"this cannot have happened: {error}"
+            raise LogCorrupt(recorded.position, told) from error
+        if type(recorded.event) in MAKES_ROOM:
+            self._room = True
+
+    # -- what was decided without being asked ------------------------------------------------
+
+    def _own(
+        self, events: Sequence[e.Recorded], first: int, now: float, closest: Difference | None
+    ) -> int:
+        overdue = next_due(self.world, now)
+        if overdue:
+            difference = _compare(events, first, overdue, "", "")
+            if difference is None:
+                return self._accept(events, first, len(overdue))
+            raise Differs(closest or difference)
+        if closest is None or self._room:
+            return self._pass(events, first, now, closest)
+        raise Differs(closest)
+
+    def _pass(
+        self, events: Sequence[e.Recorded], first: int, now: float, closest: Difference | None
+    ) -> int:
+        if not self._room:
+            why = "nothing asks for this decision: nothing is due, and nothing has made room"
+            raise Differs(_differ(events, first, (), why))
+        index = first
+        for decided in one_pass(self.world, now):
+            difference = _compare(events, index, [decided], "", "")
+            if difference is not None:
+                raise Differs(closest if closest and index == first else difference)
+            self._apply(events[index])
+            index += 1
+        if index == first:
+            why = "a scheduling pass decides nothing here"
+            raise Differs(closest or _differ(events, first, (), why))
+        self._room, self._passed = False, True
+        return index
+
+    def _nothing_is_left(self, position: int, now: float) -> None:
+        """What a pass has made due at once is left to the next step, whenever that comes."""
+        if not self._passed and (overdue := next_due(self.world, now)):
+            raise Differs(_left_undone(position, now, overdue, "this was due and was not done"))
+        if self._room:
+            undone = list(islice(one_pass(self.world, now), 1))
+            if undone:
+                raise Differs(_left_undone(position, now, undone, "there was room for this"))
+        self._room = self._passed = False
+
+
+def _compare(
+    events: Sequence[e.Recorded], first: int, decided: Sequence[e.Event], cause: str, actor: str
+) -> Difference | None:
+    """Whether the log goes on at `first` with what was decided, caused by the same command."""
+    end = len(events)
+    for index, event in enumerate(decided, first):
+        if index >= end:
+            why = "time moves on here, but today's code decides more"
+            return _differ(events, index, decided[index - first :], why)
+        recorded = events[index]
+        if recorded.event != event:
+            why = "today's code decides something else"
+            return _differ(events, index, decided[index - first :], why)
+        if recorded.cause != cause or recorded.actor != actor:
+            who = f"{cause or 'no command'!r} by {actor or 'nobody'!r}"
+            return _differ(events, index, decided[index - first :], f"its cause should be {who}")
+    return None
+
+
+def _differ(
+    events: Sequence[e.Recorded], index: int, decided: Sequence[e.Event], why: str
+) -> Difference:
+    here = events[min(index, len(events) - 1)]
+    position = here.position + max(0, index - len(events) + 1)
+    recorded = tuple(x.event for x in events[index : index + SHOWN_MAX])
+    return Difference(position, here.at, why, recorded, tuple(decided[:SHOWN_MAX]))
+
+
+def _left_undone(
+    position: int, now: float, undone: Sequence[e.Event], why: str
+) -> Difference:
+    return Difference(position, now, why, (), tuple(undone[:SHOWN_MAX]))
+
+
+def _nearer(one: Difference | None, other: Difference) -> Difference:
+    """Of two readings of the same events, the one that explains more of them."""
+    return other if one is None or other.position > one.position else one

@@ -1,0 +1,1 @@
+"""Time travel, verification, bundles and forks, on recorded days."""

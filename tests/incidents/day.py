@@ -1,0 +1,138 @@
+"""A busy simulated day to look back at: many jobs, many people, and hardware that fails.
+
+Everything is drawn from one seed. Policy changes belong here as soon as a policy can be set.
+"""
+
+from collections.abc import Iterator
+from random import Random
+
+import simpy
+from simpy.events import Event
+
+from adapters.memory_log import MemoryLog
+from adapters.simpy_clock import SimpyClock, as_process
+from adapters.simulated_cluster import SimulatedCluster
+from controlplane import commands as c
+from controlplane.engine import Engine, EngineOptions
+from controlplane.model import (
+    DoneWhen,
+    JobSpec,
+    Queue,
+    RestartPolicy,
+    RestartRule,
+    RestartScope,
+    Role,
+    Workload,
+)
+from simulator.faults import FaultModel
+from simulator.topology import ClusterModel, Delays, grid
+
+ORIGIN = 1_763_251_200.0
+DAY_S = 86_400.0
+USERS = ("ann", "bob", "cyd", "dan", "eve")
+Timed = tuple[float, c.AnyCommand]
+
+
+def cluster_model(seed: int, *, racks: int = 6, nodes: int = 8) -> ClusterModel:
+    model = grid(racks, nodes, 8, delays=Delays(start_s=8.0, start_jitter_s=4.0, stop_s=3.0))
+    faults = FaultModel(node_mtbf_s=3 * DAY_S, node_repair_s=1_800.0)
+    return ClusterModel(model.nodes, model.delays, faults, seed)
+
+
+def some_spec(dice: Random) -> JobSpec:
+    gpus = dice.choice([1, 1, 1, 2, 4, 8, 8, 16, 32])
+    luck = dice.random()
+    code, failing = (0, None) if luck < 0.8 else dice.choice([(1, None), (137, 1), (137, 2)])
+    worker = Role(
+        name="Worker",
+        replicas=max(1, gpus // 8),
+        gpus=min(gpus, 8),
+        image=f"registry.example/{dice.choice(['vision', 'text', 'speech'])}:{dice.randint(1, 3)}",
+        restart=dice.choice([RestartRule.ON_FAILURE, RestartRule.EXIT_CODE]),
+        max_replicas=8 if luck > 0.9 else None,
+    )
+    servers = (Role(name="PS", replicas=1, serves=True),) if dice.random() < 0.2 else ()
+    scope = RestartScope.RANK if dice.random() < 0.1 else RestartScope.GANG
+    return JobSpec(
+        kind=dice.choice(["PyTorchJob", "TFJob", "MPIJob"]),
+        roles=(*servers, worker),
+        done_when=DoneWhen("Worker"),
+        queue=dice.choice(["default", "default", "research"]),
+        priority=dice.choice([0, 0, 0, 5]),
+        restart=RestartPolicy(limit=3, scope=scope),
+        active_deadline_s=dice.choice([None, None, 7_200.0]),
+        ttl_s=dice.choice([None, 3_600.0]),
+        workload=Workload(
+            duration_s=dice.lognormvariate(5.6, 1.1), exit_code=code, failing_attempts=failing
+        ),
+    )
+
+
+def commands(seed: int, *, jobs: int, day_s: float = DAY_S) -> list[Timed]:
+    """What people ask in a day, in the order of time (in seconds from its beginning)."""
+    dice = Random(f"{seed}/people")
+    asked: list[Timed] = [(1.0, c.DefineQueue(id="q", actor="ann", queue=Queue("research", 128)))]
+    for number in range(jobs):
+        at, who = dice.uniform(2.0, day_s * 0.95), dice.choice(USERS)
+        name = f"job-{number}"
+        submit = c.SubmitJob(
+            id=f"submit-{number}",
+            actor=who,
+            job=f"j{number:06}",
+            namespace="team",
+            name=name,
+            spec=some_spec(dice),
+            suspended=dice.random() < 0.02,
+        )
+        asked.append((at, submit))
+        for turn in range(dice.choice([0] * 12 + [1, 2])):
+            at += dice.expovariate(1 / 200.0)
+            asked.append((at, _some_request(dice, f"{number}-{turn}", who, name)))
+    asked += _cordons(dice, day_s)
+    return sorted(asked, key=lambda timed: timed[0])
+
+
+def _some_request(dice: Random, id: str, who: str, name: str) -> c.AnyCommand:
+    verb = dice.choice([c.CancelJob, c.SuspendJob, c.ResumeJob, c.ScaleJob, c.DeleteJob])
+    more = {"role": "Worker", "replicas": dice.randint(1, 3)} if verb is c.ScaleJob else {}
+    return verb(id=id, actor=who, namespace="team", name=name, **more)
+
+
+def _cordons(dice: Random, day_s: float) -> Iterator[Timed]:
+    for number in range(20):
+        at, node = dice.uniform(0.0, day_s * 0.9), f"rack-{dice.randrange(6)}-{dice.randrange(8)}"
+        yield at, c.CordonNode(id=f"cordon-{number}", actor="ann", node=node)
+        back = at + dice.uniform(60.0, 7_200.0)
+        yield back, c.UncordonNode(id=f"uncordon-{number}", actor="ann", node=node)
+    for number in range(6):
+        queue = Queue("research", dice.choice([None, 64, 128]))
+        asked = c.DefineQueue(id=f"queue-{number}", actor="ann", queue=queue)
+        yield dice.uniform(10.0, day_s * 0.9), asked
+
+
+class Day:
+    """The engine on the simulator, asked what was drawn; `log` holds what came of it."""
+
+    def __init__(
+        self, seed: int = 1, *, jobs: int = 300, day_s: float = DAY_S, witness=None, **cluster
+    ) -> None:  # type: ignore[no-untyped-def]
+        self.seed, self.day_s = seed, day_s
+        self.model = cluster_model(seed, **cluster)
+        self.env = simpy.Environment()
+        self.log = MemoryLog()
+        self.cluster = SimulatedCluster(self.env, self.model, origin=ORIGIN)
+        options = EngineOptions(resync_s=600.0, snapshot_every=None)
+        clock = SimpyClock(self.env, origin=ORIGIN)
+        self.engine = Engine(clock, self.log, self.cluster, options, on_recorded=witness)
+        self.asked = commands(seed, jobs=jobs, day_s=day_s)
+
+    def run(self) -> "Day":
+        as_process(self.env, self.engine.run())
+        self.env.process(self._people())
+        self.env.run(until=self.day_s)
+        return self
+
+    def _people(self) -> Iterator[Event]:
+        for at, command in self.asked:
+            yield self.env.timeout(max(0.0, at - self.env.now))
+            self.engine.submit(command)
