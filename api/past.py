@@ -16,7 +16,7 @@ from api.events import POSITION_MAX
 from api.routes import Route, answer_bytes, encode, route
 from controlplane.codec import Row
 from controlplane.errors import Rejected
-from controlplane.ports import EventLog, Snapshot
+from controlplane.ports import EventLog, Head, Snapshot
 from controlplane.queries import (
     JobView,
     NodeView,
@@ -87,6 +87,9 @@ class _FromAnotherLoop:
     def __init__(self, log: EventLog, loop: asyncio.AbstractEventLoop) -> None:
         self._log = log
         self._loop = loop
+
+    async def head(self) -> Head:
+        return await self._there(self._log.head())
 
     async def read(self, after: int, limit: int) -> Sequence[Row]:
         return await self._there(self._log.read(after, limit))

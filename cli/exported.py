@@ -3,32 +3,58 @@
 What comes through a pipe is kept in an unnamed file, so that it can be read more than once.
 """
 
+import gzip
 import shutil
 import sys
 import tempfile
+from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, NamedTuple, NoReturn
 
+from controlplane.bundle import MAGIC, Header, read_head
 from controlplane.codec import GENESIS, Row, from_line
 from controlplane.errors import LogCorrupt, LogUnavailable
 from controlplane.events import Recorded
 from controlplane.ports import Head, Snapshot
+from controlplane.replay import open_snapshot
 
 LINE_BYTES_MAX = 64 * 2**20
+MARK_EVERY = 1_000
+GZIP_MAGIC = b"\x1f\x8b"
 _TAIL_BYTES = 2**16
 
 
+class _Mark(NamedTuple):
+    """The place right behind the event at a position."""
+
+    position: int
+    offset: int
+    line: int
+
+
 class ExportedLog:
+    """`header` and `base` are those of a bundle; any other export has none."""
+
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._line = 0
-        self._position = 0
+        self.header: Header | None = None
+        self.base: Snapshot | None = None
+        if file.read(len(MAGIC)) == MAGIC:
+            file.seek(0)
+            self.header, self.base = read_head(file.readline(), file.readline())
+            self._start = _Mark(self.base.position, file.tell(), 2)
+        else:
+            self._start = _Mark(0, 0, 0)
+        # Some places that were passed, so that going back is not going back to the beginning.
+        self._marks = [self._start]
+        self._line = self._position = 0
+        self._rewind()
 
     @classmethod
     def open(cls, path: Path) -> "ExportedLog":
         try:
-            return cls(path.open("rb"))
+            return cls(_opened(path))
         except OSError as error:
             raise LogUnavailable(f"{path}: {(error.strerror or str(error)).lower()}") from None
 
@@ -48,7 +74,7 @@ class ExportedLog:
 
     async def read(self, after: int, limit: int) -> Sequence[Row]:
         if after < self._position:
-            self._rewind()
+            self._rewind(after)
         rows: list[Row] = []
         while len(rows) < limit and (row := self._next()) is not None:
             if row[0] > after:
@@ -59,7 +85,7 @@ class ExportedLog:
         """What the last line says; whether it is the end of the log, an export cannot tell."""
         line = self._last_line()
         if not line:
-            return Head(0, GENESIS, 0)
+            return Head(0, GENESIS, 0) if self.base is None else _head_of(self.base)
         try:
             row = from_line(line)
         except ValueError as error:
@@ -67,7 +93,10 @@ class ExportedLog:
         return Head(row[0], row[8], 0)
 
     async def latest_snapshot(self, at_most: int | None = None) -> Snapshot | None:
-        return None
+        base = self.base
+        if base is None or (at_most is not None and at_most < base.position):
+            return None
+        return base
 
     async def close(self) -> None:
         self._file.close()
@@ -84,9 +113,16 @@ class ExportedLog:
     def _refuse(self) -> NoReturn:
         raise LogUnavailable("an exported log is only read; import it to write to it")
 
-    def _rewind(self) -> None:
-        self._file.seek(0)
-        self._line = self._position = 0
+    def _rewind(self, after: int = 0) -> None:
+        """Goes back to the last marked place that is not behind a position."""
+        here = bisect_right(self._marks, after, key=lambda mark: mark.position) - 1
+        mark = self._marks[max(0, here)]
+        self._file.seek(mark.offset)
+        self._line, self._position = mark.line, mark.position
+
+    def _mark(self) -> None:
+        if self._line % MARK_EVERY == 0 and self._position > self._marks[-1].position:
+            self._marks.append(_Mark(self._position, self._file.tell(), self._line))
 
     def _next(self) -> Row | None:
         line = self._file.readline(LINE_BYTES_MAX)
@@ -101,16 +137,39 @@ class ExportedLog:
             bad = self._position + 1
             raise LogCorrupt(bad, f"line {self._line} cannot be read: {error}") from None
         self._position = row[0]
+        self._mark()
         return row
 
     def _last_line(self) -> bytes:
         """Read from the end, in steps that double until a whole line is in."""
-        size, step = self._file.seek(0, 2), _TAIL_BYTES
+        size, step = self._file.seek(0, 2) - self._start.offset, _TAIL_BYTES
         while True:
-            self._file.seek(max(0, size - step))
+            self._file.seek(self._start.offset + max(0, size - step))
             lines = self._file.read().strip().splitlines()
             if len(lines) > 1 or step >= size:
                 break
             step *= 2
         self._rewind()
         return lines[-1] if lines else b""
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """The file, or what is in it if it was compressed."""
+    file = path.open("rb")
+    packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    file.seek(0)
+    if not packed:
+        return file
+    kept = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the log
+    try:
+        with file, gzip.open(file) as unpacked:
+            shutil.copyfileobj(unpacked, kept)
+    except (OSError, EOFError) as error:
+        kept.close()
+        raise LogUnavailable(f"{path}: cannot be unpacked: {error}") from None
+    kept.seek(0)
+    return kept
+
+
+def _head_of(base: Snapshot) -> Head:
+    return Head(base.position, open_snapshot(base).hash, 0)

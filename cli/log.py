@@ -4,14 +4,19 @@ import asyncio
 from collections.abc import Iterator
 
 import click
+import msgspec
 
-from cli import transfer
-from cli.complaints import WRONG_USAGE, Complaint
+from cli import regression, transfer
+from cli.complaints import FAILED, WRONG_USAGE, Complaint
+from cli.narration import tell
 from cli.settings import read_settings
 from cli.sources import Kind, Source, parse_source, reading
 from cli.tables import Column, Table, write, write_json
 from cli.times import span, stamp
 from cli.verification import Findings, Pin, verify
+from controlplane.redeciding import Difference
+
+VALUE_LENGTH_MAX = 160
 
 
 @click.group()
@@ -36,25 +41,35 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 @log.command("verify")
 @log_argument
 @click.option("--expect", metavar="POSITION:HASH", help="A hash noted earlier must still be there.")
+@click.option(
+    "--decisions/--no-decisions", default=True, help="Decide everything again, and compare."
+)
 @as_json
-def verify_command(source: str | None, expect: str | None, as_json: bool) -> None:
-    """Check the whole log: chain, order, fold; names the first bad position.
+def verify_command(source: str | None, expect: str | None, decisions: bool, as_json: bool) -> None:
+    """Check the whole log: chain, order, fold, decisions; names the first bad position.
 
     The chain shows every change, but not that the end was cut off and the rest closed up. Note the
     last hash somewhere else, and give it with --expect.
 
+    Decisions are made again, with this release, from what the log says was asked and reported. A
+    difference is no damage: another release may decide otherwise. It is shown with both versions,
+    and the exit code is 1; so an upgrade can be checked against an old log before it is rolled out.
+
     \b
     Examples:
       muster log verify
+      muster log verify last-month.jsonl --json
       muster log verify muster.db --expect 5120:9f0c51
       muster log export muster.db | muster log verify -
     """
     where = _source(source)
-    found = asyncio.run(_verified(where, _pin(expect)))
+    found = asyncio.run(_verified(where, _pin(expect), decisions))
     if as_json:
         write_json(found)
     else:
         _show_findings(where, found)
+    if found.difference is not None:
+        click.get_current_context().exit(FAILED)
 
 
 def _source(text: str | None) -> Source:
@@ -70,15 +85,44 @@ def _pin(text: str | None) -> Pin | None:
     return Pin(int(position), digest)
 
 
-async def _verified(source: Source, pin: Pin | None = None) -> Findings:
+async def _verified(source: Source, pin: Pin | None = None, decisions: bool = False) -> Findings:
     async with reading(source) as opened:
-        return await verify(opened, pin=pin)
+        return await verify(opened, pin=pin, decisions=decisions)
 
 
 def _show_findings(source: Source, found: Findings) -> None:
     click.echo(f"{source} is whole.")
     for name, what in _lines(found):
         click.echo(f"  {name:<9} {what}")
+    if found.difference is not None:
+        _show_difference(found.difference)
+
+
+def _show_difference(difference: Difference) -> None:
+    click.echo(f"\nAt {stamp(difference.at)}: {difference.why}.")
+    for whose, said in (("recorded", difference.recorded), ("today", difference.decided)):
+        lines = [f"{x.event.stream}: {tell(x.event)}" for x in said] or ["nothing"]
+        for line in lines:
+            click.echo(f"  {whose:<9} {line}")
+            whose = ""
+    if difference.recorded and difference.decided:
+        for field, was, now in _fields_apart(difference):
+            click.echo(f"  {field:<9} {was}\n  {'':<9} {now}")
+
+
+def _fields_apart(difference: Difference) -> Iterator[tuple[str, str, str]]:
+    """The fields in which the first two events differ, where they are of the same type."""
+    recorded, decided = difference.recorded[0].event, difference.decided[0].event
+    if type(recorded) is type(decided):
+        for name in recorded.__struct_fields__:
+            was, now = getattr(recorded, name), getattr(decided, name)
+            if was != now:
+                yield name, _short(was), _short(now)
+
+
+def _short(value: object) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= VALUE_LENGTH_MAX else text[:VALUE_LENGTH_MAX] + "..."
 
 
 def _lines(found: Findings) -> Iterator[tuple[str, str]]:
@@ -90,9 +134,14 @@ def _lines(found: Findings) -> Iterator[tuple[str, str]]:
         yield "chain", f"good; the last hash is {found.last_position}:{found.last_hash}"
     if found.state_hash is None:
         yield "fold", f"not tried: it begins at position {found.first_position}, not at 1"
+        yield "decisions", "not tried; export a part as a bundle: `muster log export --bundle`"
     else:
         yield "fold", f"good; jobs: {found.jobs}, nodes: {found.nodes}, queues: {found.queues}"
         yield "state", found.state_hash
+    if found.decided_alike:
+        yield "decisions", "good; this release decides all that was recorded"
+    elif found.difference is not None:
+        yield "decisions", f"this release decides otherwise at position {found.difference.position}"
     if found.snapshot is not None:
         yield "snapshot", f"good; taken at position {found.snapshot}"
 
@@ -145,27 +194,74 @@ def _size_bytes(source: Source) -> int | None:
 
 @log.command()
 @log_argument
-@click.option("--from", "first", type=click.IntRange(1), default=1, help="First position.")
-@click.option("--to", "last", type=click.IntRange(1), help="Last position.")
+@click.option("--from", "first", metavar="POSITION|TIME", help="Where to begin.")
+@click.option("--to", "last", metavar="POSITION|TIME", help="Where to end.")
 @click.option("-o", "--output", metavar="FILE", help="Write here and not to standard output.")
-def export(source: str | None, first: int, last: int | None, output: str | None) -> None:
-    """Write the log as JSON lines, one event a line.
+@click.option("--bundle", metavar="FILE", help="Write a bundle: the state before, and the events.")
+@click.option("--redact", is_flag=True, help="A bundle without names and environment values.")
+@click.option("--note", default="", help="A line that says what the bundle is about.")
+def export(
+    source: str | None,
+    first: str | None,
+    last: str | None,
+    output: str | None,
+    bundle: str | None,
+    redact: bool,
+    note: str,
+) -> None:
+    """Write the log as JSON lines, one event a line; or an incident as a bundle.
 
     Events are written as they stand, so the good part of a damaged log can be saved; the import
-    checks them.
+    checks them. --from and --to take a position, a time (2026-11-16T03:12:00Z) or a span before the
+    log's end (-2h).
+
+    A bundle stands by itself: `muster replay`, `log verify`, `fork` and `analyse` take it in place
+    of a log, anywhere. One that ends in .gz is compressed.
 
     \b
     Examples:
       muster log export -o backup.jsonl
       muster log export muster.db --from 1200 --to 1300
+      muster log export muster.db --from -2h --bundle incident.bundle.gz --redact
       muster log export postgresql://db/muster | zstd > muster.jsonl.zst
     """
     where = _source(source)
-    if last is not None and last < first:
-        raise click.BadParameter("lies before --from.", param_hint="--to")
-    count = asyncio.run(transfer.export(where, first, last, output))
+    if bundle is None and (redact or note):
+        raise click.UsageError("--redact and --note are for a --bundle.")
+    if bundle is not None and output is not None:
+        raise click.UsageError("--bundle names the file; leave --output out.")
+    ends = asyncio.run(transfer.ends(where, first, last))
+    if bundle is not None:
+        header = asyncio.run(transfer.export_bundle(where, ends, bundle, redact=redact, note=note))
+        names = ", without names" if redact else ""
+        click.echo(
+            f"{header.last - header.base:,} events ({header.base + 1}-{header.last}) of {where}, "
+            f"and the state before them, are in {bundle}{names}",
+            err=True,
+        )
+        return
+    count = asyncio.run(transfer.export(where, *ends, output))
     if output:
         click.echo(f"{count:,} events of {where} are in {output}", err=True)
+
+
+@log.command("test")
+@click.argument("bundle", metavar="BUNDLE")
+@click.option("--into", metavar="FOLDER", default="tests/regressions", help="Where tests live.")
+@click.option("--name", help="What the incident is called; the file's name if left out.")
+def test_command(bundle: str, into: str, name: str | None) -> None:
+    """Turn a bundle into a regression test.
+
+    The bundle is copied, with a test beside it that replays it, checks the state it led to, and
+    decides everything again. Run it with pytest.
+
+    \b
+    Examples:
+      muster log test incident.bundle.gz
+      muster log test incident.bundle.gz --into tests/regressions --name flapping-gang
+    """
+    written = asyncio.run(regression.write_test(parse_source(bundle), into, name))
+    click.echo(f"{written} is a test; run it with: pytest {written}")
 
 
 @log.command("import")

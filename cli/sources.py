@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from cli.complaints import WRONG_USAGE, Complaint
-from cli.exported import ExportedLog
+from cli.exported import GZIP_MAGIC, ExportedLog
 from controlplane.errors import LogCorrupt, LogUnavailable
 from controlplane.ports import EventLog
 
@@ -73,7 +73,9 @@ def _is_export(path: Path) -> bool:
             start = file.read(len(SQLITE_MAGIC))
     except OSError:
         start = b""
-    return start.lstrip().startswith(b"{") or (not start and path.suffix in (".jsonl", ".ndjson"))
+    return start.lstrip().startswith((b"{", GZIP_MAGIC)) or (
+        not start and path.suffix in (".jsonl", ".ndjson")
+    )
 
 
 @asynccontextmanager

@@ -1,21 +1,27 @@
 """Logs into files of JSON lines and back. Whatever goes wrong, nothing is left half-written."""
 
+import gzip
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO
+
+import click
 
 from cli.complaints import Complaint
 from cli.guard import sole_writer
 from cli.settings import reason
 from cli.sources import Kind, Source, open_postgres, reading
+from cli.times import parse_time
 from cli.verification import Findings, verify
+from controlplane.bundle import Header, make_bundle
 from controlplane.codec import GENESIS, Row, from_row, to_line, to_rows
 from controlplane.errors import LogUnavailable
 from controlplane.ports import EventLog
-from controlplane.replay import PAGE_ROWS
+from controlplane.replay import PAGE_ROWS, position_at
 
 
 async def export(source: Source, first: int, last: int | None, output: str | None) -> int:
@@ -27,6 +33,53 @@ async def export(source: Source, first: int, last: int | None, output: str | Non
                 file.write(b"".join(to_line(row) + b"\n" for row in rows))
                 count += len(rows)
     return count
+
+
+async def ends(source: Source, first: str | None, last: str | None) -> tuple[int, int | None]:
+    """The positions that --from and --to name; without --to there is no last one."""
+    numbers = [None if text is None else _position(text) for text in (first, last)]
+    if (first and numbers[0] is None) or (last and numbers[1] is None):
+        async with reading(source) as log:
+            if first and numbers[0] is None:
+                numbers[0] = 1 + await position_at(log, await _time(log, first), before=True)
+            if last and numbers[1] is None:
+                numbers[1] = await position_at(log, await _time(log, last))
+    begin, end = numbers[0] or 1, numbers[1]
+    if end is not None and end < begin:
+        raise click.BadParameter("lies before --from.", param_hint="--to")
+    return begin, end
+
+
+def _position(text: str) -> int | None:
+    return int(text) if text.isdigit() and int(text) > 0 else None
+
+
+async def _time(log: EventLog, text: str) -> float:
+    head = (await log.head()).position
+    rows = await log.read(head - 1, 1) if head else []
+    try:
+        return parse_time(text, end=rows[0][1] if rows else 0.0)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; or give a position.") from None
+
+
+async def export_bundle(
+    source: Source, ends: tuple[int, int | None], output: str, *, redact: bool, note: str
+) -> Header:
+    """Writes a bundle, compressed if its name says so."""
+    async with reading(source) as log:
+        head = (await log.head()).position
+        first, last = ends[0], head if ends[1] is None else min(ends[1], head)
+        try:
+            made = await make_bundle(
+                log, first=first, last=last, release=version("muster"), redact=redact, note=note
+            )
+        except ValueError as error:
+            raise Complaint(f"{source}: {error}") from None
+    with _replacing(output) as file:
+        body = b"".join(made.lines())
+        file.write(gzip.compress(body, mtime=0) if output.endswith(".gz") else body)
+    return made.header
 
 
 async def _pages(log: EventLog, after: int, last: int | None) -> AsyncIterator[list[Row]]:

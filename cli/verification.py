@@ -9,7 +9,8 @@ from controlplane.codec import GENESIS, Row, check_chain, from_row
 from controlplane.errors import LogCorrupt
 from controlplane.events import JobSubmitted, Recorded
 from controlplane.ports import EventLog, Head, Snapshot
-from controlplane.replay import PAGE_ROWS, fold, open_snapshot, state_hash
+from controlplane.redeciding import Difference, Differs, Redecider
+from controlplane.replay import PAGE_ROWS, Rebuilt, fold, open_snapshot, state_hash
 from controlplane.world import World
 
 
@@ -39,13 +40,29 @@ class Findings(msgspec.Struct, kw_only=True):
     queues: int | None = None
     # Where a snapshot stands that was found to agree.
     snapshot: int | None = None
+    # Whether today's code decides what was recorded; None if that was not tried.
+    decided_alike: bool | None = None
+    difference: Difference | None = None
 
 
-async def verify(log: EventLog, *, pin: Pin | None = None) -> Findings:
-    """Reads all of it and raises LogCorrupt, with the first bad position, if anything is wrong."""
+async def verify(log: EventLog, *, pin: Pin | None = None, decisions: bool = False) -> Findings:
+    """Reads all of it and raises LogCorrupt, with the first bad position, if anything is wrong.
+
+    With `decisions` every recorded decision is decided again; a difference is among the findings.
+    """
     walk = _Walk(pin, await log.latest_snapshot())
-    if isinstance(log, ExportedLog) and log.first_position() > 1:
+    if isinstance(log, ExportedLog) and log.first_position() > 1 and log.base is None:
         await _walk_part(log, walk)
+    elif decisions:
+        try:
+            await _walk_whole(log, walk, decide=True)
+            walk.findings.decided_alike = True
+        except Differs as differs:
+            # That it was decided otherwise does not make it a bad log: the rest is looked at, too.
+            walk = _Walk(pin, await log.latest_snapshot())
+            await _walk_whole(log, walk)
+            walk.findings.decided_alike = False
+            walk.findings.difference = differs.difference
     else:
         await _walk_whole(log, walk)
     found = walk.findings
@@ -95,18 +112,34 @@ class _Walk:
                     raise LogCorrupt(position, f"its hash is not {whose}")
 
 
-async def _walk_whole(log: EventLog, walk: _Walk) -> None:
+async def _walk_whole(log: EventLog, walk: _Walk, *, decide: bool = False) -> None:
     # Asked before reading: the log may grow meanwhile, but it never ends earlier. An export cannot
     # tell where the log ended.
     head = Head(0, GENESIS, 0) if isinstance(log, ExportedLog) else await log.head()
     walk.expect(head)
-    world, digest = World(), GENESIS
-    while rows := await log.read(world.position, PAGE_ROWS):
-        digest = fold(world, rows, digest, lambda recorded: walk.see_event(recorded, world))
+    world, digest = _beginning(log)
+    redecider = Redecider(world, lambda recorded: walk.see_event(recorded, world))
+    position = world.position
+    while rows := await log.read(position, PAGE_ROWS):
+        if decide:
+            redecider.take(map(from_row, check_chain(rows, after=position, previous=digest)))
+            digest = rows[-1][8]
+        else:
+            digest = fold(world, rows, digest, lambda recorded: walk.see_event(recorded, world))
         walk.see_rows(rows)
+        position = rows[-1][0]
+    # An export may end anywhere, in the middle of a step as well.
+    redecider.finish(whole=not isinstance(log, ExportedLog))
     if world.position < head.position:
         raise LogCorrupt(world.position + 1, f"is missing: the log should end at {head.position}")
     _check_world(world, walk.findings)
+
+
+def _beginning(log: EventLog) -> Rebuilt:
+    """The world before the first event: nothing, or what a bundle says."""
+    if isinstance(log, ExportedLog) and log.base is not None:
+        return open_snapshot(log.base)
+    return Rebuilt(World(), GENESIS)
 
 
 def _check_world(world: World, found: Findings) -> None:

@@ -192,6 +192,8 @@ def from_line(line: bytes) -> Row:
     try:
         x = _line_decoder.decode(line)
         digest = bytes.fromhex(x.hash)
+        if digest.hex() != x.hash:
+            raise ValueError("its hash is not written in lower-case digits")
     except (msgspec.MsgspecError, ValueError) as error:
         raise ValueError(str(error)) from None
     return (

@@ -39,6 +39,8 @@ class Snapshot(NamedTuple):
 class LogReader(Protocol):
     """What can be read of a log, by whoever does not write it."""
 
+    async def head(self) -> Head: ...
+
     async def read(self, after: int, limit: int) -> Sequence[Row]:
         """Rows with positions after `after`, in order, at most `limit` of them."""
 
@@ -55,8 +57,6 @@ class EventLog(LogReader, Protocol):
 
     async def lead(self) -> Head:
         """Takes the lead: from here on, appends with an older epoch are refused."""
-
-    async def head(self) -> Head: ...
 
     async def append(self, batch: Sequence[Recorded], *, epoch: int) -> None:
         """Adds events durably, all or none.

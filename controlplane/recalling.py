@@ -88,6 +88,8 @@ def _report_of(job: str, news: Sequence[e.Event], incarnation: int) -> c.ReportR
                 told["leaving"] = (*told.get("leaving", ()), *lost)
             case e.RanksRestartedInPlace():
                 attempt, told["restarted"] = event.attempt, event.counts
+            case _:
+                raise AssertionError(event)
     return c.ReportRanks(job=job, attempt=attempt, incarnation=incarnation, **told)
 
 

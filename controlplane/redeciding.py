@@ -7,7 +7,7 @@ then all that is due, then makes one scheduling pass if something made room. So 
 nothing may be left undone.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from msgspec import Struct
@@ -20,6 +20,17 @@ from controlplane.recalling import candidates
 from controlplane.world import World
 
 SHOWN_MAX = 3
+TOLD_MAX = 200
+
+OTHER = "today's code decides something else"
+MORE = "time moves on here, but today's code decides more"
+
+
+class Said(Struct, frozen=True):
+    """An event with the name of its type."""
+
+    type: str
+    event: e.Event
 
 
 class Difference(Struct, frozen=True):
@@ -29,8 +40,8 @@ class Difference(Struct, frozen=True):
     at: float
     why: str
     # What the log says from here on at this instant, and what today's code says; a few events each.
-    recorded: tuple[e.Event, ...]
-    decided: tuple[e.Event, ...]
+    recorded: tuple[Said, ...]
+    decided: tuple[Said, ...]
 
 
 class Differs(Exception):
@@ -43,11 +54,15 @@ class Redecider:
     """Takes a log in, in pieces of any size, and raises Differs at the first difference.
 
     `world` is the state before the first event; it must stand between two instants, as the
-    beginning of a log does, and is the redecider's from here on.
+    beginning of a log does, and is the redecider's from here on. `watch` is called with every event
+    after it was taken into the world.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, watch: Callable[[e.Recorded], None] | None = None) -> None:
         self.world = world
+        self._watch = watch
+        # Where a log was cut, an instant may have lost its end.
+        self._whole = True
         # What has happened at the latest instant: more of it may still come.
         self._pending: list[e.Recorded] = []
         # Whether something has made room since the last pass, and whether a pass came last.
@@ -58,12 +73,15 @@ class Redecider:
         pending = self._pending
         for recorded in events:
             if pending and recorded.at != pending[0].at:
+                # What follows a cut is a new engine; for what an engine leaves is never half done.
+                self._whole = not isinstance(recorded.event, e.EngineStarted)
                 self._instant(pending)
                 pending.clear()
             pending.append(recorded)
 
-    def finish(self) -> None:
-        """The log ends here, and an engine leaves no step half done."""
+    def finish(self, *, whole: bool = True) -> None:
+        """The log ends here. It is not `whole` if its last step may have been cut off."""
+        self._whole = whole
         if self._pending:
             self._instant(self._pending)
             self._pending.clear()
@@ -75,9 +93,13 @@ class Redecider:
         if now < self.world.at:
             raise LogCorrupt(events[0].position, "it is earlier than the event before it")
         index, end = 0, len(events)
-        while index < end:
-            index = self._next(events, index, now)
-        self._nothing_is_left(events[-1].position + 1, now)
+        try:
+            while index < end:
+                index = self._next(events, index, now)
+            self._nothing_is_left(events[-1].position + 1, now)
+        except (AssertionError, LookupError, TypeError, ValueError) as error:
+            why = f"today's code fails here: {type(error).__name__}: {str(error)[:TOLD_MAX]}"
+            raise Differs(_differ(events, index, (), why)) from error
 
     def _next(self, events: Sequence[e.Recorded], first: int, now: float) -> int:
         """Takes in what belongs together from here on; returns where the next begins."""
@@ -96,7 +118,7 @@ class Redecider:
                 why = f"today this is refused ({refusal.code}): {refusal.message}"
                 closest = _nearer(closest, _differ(events, first, (), why))
                 continue
-            difference = _compare(events, first, decided, command.id, command.actor)
+            difference = self._compare(events, first, decided, command.id, command.actor)
             if difference is None:
                 return self._accept(events, first, len(decided))
             closest = _nearer(closest, difference)
@@ -108,7 +130,7 @@ class Redecider:
         for recorded in islice(events, first, first + count):
             self._apply(recorded)
         self._passed = False
-        return first + count
+        return min(first + count, len(events))
 
     def _apply(self, recorded: e.Recorded) -> None:
         try:
@@ -118,6 +140,8 @@ class Redecider:
             raise LogCorrupt(recorded.position, told) from error
         if type(recorded.event) in MAKES_ROOM:
             self._room = True
+        if self._watch is not None:
+            self._watch(recorded)
 
     # -- what was decided without being asked ------------------------------------------------
 
@@ -126,7 +150,7 @@ class Redecider:
     ) -> int:
         overdue = next_due(self.world, now)
         if overdue:
-            difference = _compare(events, first, overdue, "", "")
+            difference = self._compare(events, first, overdue, "", "")
             if difference is None:
                 return self._accept(events, first, len(overdue))
             raise Differs(closest or difference)
@@ -142,9 +166,11 @@ class Redecider:
             raise Differs(_differ(events, first, (), why))
         index = first
         for decided in one_pass(self.world, now):
-            difference = _compare(events, index, [decided], "", "")
+            difference = self._compare(events, index, [decided], "", "")
             if difference is not None:
                 raise Differs(closest if closest and index == first else difference)
+            if index == len(events):
+                break
             self._apply(events[index])
             index += 1
         if index == first:
@@ -155,6 +181,9 @@ class Redecider:
 
     def _nothing_is_left(self, position: int, now: float) -> None:
         """What a pass has made due at once is left to the next step, whenever that comes."""
+        if not self._whole:
+            self._room = self._passed = False
+            return
         if not self._passed and (overdue := next_due(self.world, now)):
             raise Differs(_left_undone(position, now, overdue, "this was due and was not done"))
         if self._room:
@@ -163,24 +192,28 @@ class Redecider:
                 raise Differs(_left_undone(position, now, undone, "there was room for this"))
         self._room = self._passed = False
 
-
-def _compare(
-    events: Sequence[e.Recorded], first: int, decided: Sequence[e.Event], cause: str, actor: str
-) -> Difference | None:
-    """Whether the log goes on at `first` with what was decided, caused by the same command."""
-    end = len(events)
-    for index, event in enumerate(decided, first):
-        if index >= end:
-            why = "time moves on here, but today's code decides more"
-            return _differ(events, index, decided[index - first :], why)
-        recorded = events[index]
-        if recorded.event != event:
-            why = "today's code decides something else"
-            return _differ(events, index, decided[index - first :], why)
-        if recorded.cause != cause or recorded.actor != actor:
-            who = f"{cause or 'no command'!r} by {actor or 'nobody'!r}"
-            return _differ(events, index, decided[index - first :], f"its cause should be {who}")
-    return None
+    def _compare(
+        self,
+        events: Sequence[e.Recorded],
+        first: int,
+        decided: Sequence[e.Event],
+        cause: str,
+        actor: str,
+    ) -> Difference | None:
+        """Whether the log goes on at `first` with what was decided, caused by the same command."""
+        end = len(events)
+        for index, event in enumerate(decided, first):
+            if index >= end:
+                if not self._whole:
+                    return None
+                return _differ(events, index, decided[index - first :], MORE)
+            recorded = events[index]
+            if recorded.event != event:
+                return _differ(events, index, decided[index - first :], OTHER)
+            if recorded.cause != cause or recorded.actor != actor:
+                why = f"it should be caused by {cause or 'nothing'}, asked by {actor or 'nobody'}"
+                return _differ(events, index, decided[index - first :], why)
+        return None
 
 
 def _differ(
@@ -188,14 +221,16 @@ def _differ(
 ) -> Difference:
     here = events[min(index, len(events) - 1)]
     position = here.position + max(0, index - len(events) + 1)
-    recorded = tuple(x.event for x in events[index : index + SHOWN_MAX])
-    return Difference(position, here.at, why, recorded, tuple(decided[:SHOWN_MAX]))
+    recorded = _said([x.event for x in events[index : index + SHOWN_MAX]])
+    return Difference(position, here.at, why, recorded, _said(decided))
 
 
-def _left_undone(
-    position: int, now: float, undone: Sequence[e.Event], why: str
-) -> Difference:
-    return Difference(position, now, why, (), tuple(undone[:SHOWN_MAX]))
+def _said(events: Sequence[e.Event]) -> tuple[Said, ...]:
+    return tuple(Said(type(event).__name__, event) for event in events[:SHOWN_MAX])
+
+
+def _left_undone(position: int, now: float, undone: Sequence[e.Event], why: str) -> Difference:
+    return Difference(position, now, why, (), _said(undone))
 
 
 def _nearer(one: Difference | None, other: Difference) -> Difference:

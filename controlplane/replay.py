@@ -68,18 +68,34 @@ def _collector_at_rest() -> Iterator[None]:
 async def _rebuild(
     log: LogReader, position: int | None, at: float | None, use_snapshot: bool
 ) -> Rebuilt:
-    snapshot = await log.latest_snapshot(position) if use_snapshot and at is None else None
+    if at is not None:
+        then = await position_at(log, at)
+        position = then if position is None else min(position, then)
+    snapshot = await log.latest_snapshot(position) if use_snapshot else None
     state, digest = (State(), GENESIS) if snapshot is None else _open(snapshot)
     while position is None or state.position < position:
         left = PAGE_ROWS if position is None else position - state.position
         rows = await log.read(state.position, min(PAGE_ROWS, left))
-        if at is not None and rows and rows[-1][1] > at:
-            digest = fold(state, [row for row in rows if row[1] <= at], digest)
-            break
         if not rows:
             break
         digest = fold(state, rows, digest)
     return Rebuilt(World.around(state), digest)
+
+
+async def position_at(log: LogReader, at: float, *, before: bool = False) -> int:
+    """The position of the last event not later than `at`, or `before` it; 0 if there is none.
+
+    Time in a log never runs backwards, so a few looks are enough.
+    """
+    low, high = 0, (await log.head()).position
+    while low < high:
+        middle = (low + high + 1) // 2
+        rows = await log.read(middle - 1, 1)
+        if rows and (rows[0][1] < at if before else rows[0][1] <= at):
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def fold(

@@ -69,15 +69,30 @@ def test_a_log_cut_short_and_closed_up_is_found_out_by_a_noted_hash(
     noted = muster("log", "verify", log, "--json").json
     pin = f"{noted['last_position']}:{noted['last_hash'][:12]}"
     assert muster("log", "verify", log, "--expect", pin).code == 0
-    change(log, "DELETE FROM events WHERE position > 30")
-    change(
-        log, "UPDATE head SET position = 30, hash = (SELECT hash FROM events WHERE position = 30)"
-    )
+    # Between two instants: in the middle of a step, the decisions would show it.
+    at = recorded()[29].at
+    cut = max(r.position for r in recorded() if r.at < at)
+    change(log, f"DELETE FROM events WHERE position > {cut}")
+    last = f"(SELECT hash FROM events WHERE position = {cut})"
+    change(log, f"UPDATE head SET position = {cut}, hash = {last}")
     assert muster("log", "verify", log).code == 0
     ran = muster("log", "verify", log, "--expect", pin)
     assert ran.code == 1
-    assert "position 31: is missing" in ran.err
+    assert f"position {cut + 1}: is missing" in ran.err
     assert muster("log", "verify", log, "--expect", "31").code == 2
+
+
+def test_a_log_cut_short_within_a_step_is_found_out_by_its_decisions(
+    muster: Muster, log: Path
+) -> None:
+    change(log, "DELETE FROM events WHERE position > 30")
+    last = "(SELECT hash FROM events WHERE position = 30)"
+    change(log, f"UPDATE head SET position = 30, hash = {last}")
+    ran = muster("log", "verify", log)
+    assert ran.code == 1
+    assert "this release decides otherwise at position 31" in ran.out
+    assert "its devices are free" in ran.out
+    assert muster("log", "verify", log, "--no-decisions").code == 0
 
 
 def test_events_that_cannot_have_happened_are_found_out(muster: Muster, tmp_path: Path) -> None:

@@ -51,11 +51,11 @@ def some_spec(dice: Random) -> JobSpec:
         restart=dice.choice([RestartRule.ON_FAILURE, RestartRule.EXIT_CODE]),
         max_replicas=8 if luck > 0.9 else None,
     )
-    servers = (Role(name="PS", replicas=1, serves=True),) if dice.random() < 0.2 else ()
+    others = dice.choice([(), (), (Role(name="PS", serves=True),), (Role(name="Chief", gpus=1),)])
     scope = RestartScope.RANK if dice.random() < 0.1 else RestartScope.GANG
     return JobSpec(
         kind=dice.choice(["PyTorchJob", "TFJob", "MPIJob"]),
-        roles=(*servers, worker),
+        roles=(*others, worker),
         done_when=DoneWhen("Worker"),
         queue=dice.choice(["default", "default", "research"]),
         priority=dice.choice([0, 0, 0, 5]),
@@ -71,7 +71,7 @@ def some_spec(dice: Random) -> JobSpec:
 def commands(seed: int, *, jobs: int, day_s: float = DAY_S) -> list[Timed]:
     """What people ask in a day, in the order of time (in seconds from its beginning)."""
     dice = Random(f"{seed}/people")
-    asked: list[Timed] = [(1.0, c.DefineQueue(id="q", actor="ann", queue=Queue("research", 128)))]
+    asked: list[Timed] = [(1.0, c.DefineQueue(id="q", actor="ann", queue=Queue("research", 16)))]
     for number in range(jobs):
         at, who = dice.uniform(2.0, day_s * 0.95), dice.choice(USERS)
         name = f"job-{number}"
@@ -85,16 +85,18 @@ def commands(seed: int, *, jobs: int, day_s: float = DAY_S) -> list[Timed]:
             suspended=dice.random() < 0.02,
         )
         asked.append((at, submit))
-        for turn in range(dice.choice([0] * 12 + [1, 2])):
+        elastic = submit.spec.roles[-1].is_elastic
+        for turn in range(dice.choice([1, 2] if elastic else [0] * 12 + [1, 2])):
             at += dice.expovariate(1 / 200.0)
-            asked.append((at, _some_request(dice, f"{number}-{turn}", who, name)))
+            asked.append((at, _some_request(dice, f"{number}-{turn}", who, name, elastic)))
     asked += _cordons(dice, day_s)
     return sorted(asked, key=lambda timed: timed[0])
 
 
-def _some_request(dice: Random, id: str, who: str, name: str) -> c.AnyCommand:
-    verb = dice.choice([c.CancelJob, c.SuspendJob, c.ResumeJob, c.ScaleJob, c.DeleteJob])
-    more = {"role": "Worker", "replicas": dice.randint(1, 3)} if verb is c.ScaleJob else {}
+def _some_request(dice: Random, id: str, who: str, name: str, elastic: bool) -> c.AnyCommand:
+    verbs = (c.CancelJob, c.SuspendJob, c.ResumeJob, c.ScaleJob, c.DeleteJob)
+    verb = c.ScaleJob if elastic and dice.random() < 0.8 else dice.choice(verbs)
+    more = {"role": "Worker", "replicas": dice.randint(1, 4)} if verb is c.ScaleJob else {}
     return verb(id=id, actor=who, namespace="team", name=name, **more)
 
 
@@ -105,7 +107,7 @@ def _cordons(dice: Random, day_s: float) -> Iterator[Timed]:
         back = at + dice.uniform(60.0, 7_200.0)
         yield back, c.UncordonNode(id=f"uncordon-{number}", actor="ann", node=node)
     for number in range(6):
-        queue = Queue("research", dice.choice([None, 64, 128]))
+        queue = Queue("research", dice.choice([None, 16, 32, 64]))
         asked = c.DefineQueue(id=f"queue-{number}", actor="ann", queue=queue)
         yield dice.uniform(10.0, day_s * 0.9), asked
 

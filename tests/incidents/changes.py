@@ -1,0 +1,60 @@
+"""Changes of decision code, such as a release might bring, that a look at an old log must show."""
+
+from typing import NamedTuple
+
+
+class Change(NamedTuple):
+    """`old` becomes `new` in one file of the control plane."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+SETTLING, RESTART, REPORTS = "settling.py", "restart.py", "reports.py"
+PLACEMENT, CYCLE, GROWTH = "scheduling/placement.py", "scheduling/cycle.py", "scheduling/growth.py"
+
+CHANGES = (
+    Change("one rank's success is the job's", SETTLING, "(rule.any or all(done))", "True"),
+    Change(
+        "an attempt ends before its ranks are gone",
+        SETTLING,
+        "AttemptState.STOPPING and not attempt.holding:",
+        "AttemptState.STOPPING:",
+    ),
+    Change("a resumed job waits", SETTLING, "job.retry_at <= draft.now", "job.retry_at < draft.now"),
+    Change("a deadline is told in other words", SETTLING, "it was active for", "it ran for"),
+    Change("deadlines come later", SETTLING, "since + limit_s <= now", "since + limit_s < now - 1"),
+    Change("less jitter", RESTART, "JITTER_SHARE = 0.2", "JITTER_SHARE = 0.1"),
+    Change("the back-off grows slower", RESTART, "* 2.0 **", "* 1.5 **"),
+    Change("lost nodes spend retries", RESTART, "cause not in PLATFORM_CAUSES or", "True or"),
+    Change("a healthy run heals nothing", RESTART, ">= job.spec.restart.healthy_after_s", "< 0"),
+    Change(
+        "signals are permanent", RESTART, "PERMANENT_CODE_MAX = 127", "PERMANENT_CODE_MAX = 255"
+    ),
+    Change("one retry more", RESTART, "job.failures >= policy.limit", "job.failures > policy.limit"),
+    Change(
+        "single ranks do not restart",
+        RESTART,
+        "alone = policy.scope is RestartScope.RANK",
+        "alone = False",
+    ),
+    Change("the emptiest node first", PLACEMENT, "in free.by_count[gpus:]", "in free.by_count[:gpus-1:-1]"),
+    Change("the fullest nodes first", PLACEMENT, "reversed(free.by_count[1:])", "free.by_count[1:]"),
+    Change("small ranks first", PLACEMENT, "-need[0])", "need[0])"),
+    Change(
+        "other devices", "devices.py", "bit = mask & -mask", "bit = 1 << (mask.bit_length() - 1)"
+    ),
+    Change("the ceiling is out of reach", CYCLE, "+ spec.gpus > ceiling", "+ spec.gpus >= ceiling"),
+    Change("one gang a pass and queue", CYCLE, "            line.advance()\n", ""),
+    Change("low priority first", "world.py", "return -job.spec.priority", "return job.spec.priority"),
+    Change("last in, first out", "world.py", "job.queued_as, job.id", "-job.queued_as, job.id"),
+    Change("gangs do not grow", GROWTH, "    while count > 0:", "    while False:"),
+    Change("no pass when ranks are gone", "initiative.py", "        e.RanksGone,\n        e.AttemptEnded,\n", ""),
+    Change("no pass after a submission", "initiative.py", "        e.JobSubmitted,\n", ""),
+    Change("gangs are smaller", "admission.py", "RANKS_MAX = 10_000", "RANKS_MAX = 3"),
+    Change("deleting does not cancel", "decider.py", "        draft.add(e.JobCancelled(draft.job.id))\n    if not", "        pass\n    if not"),
+    Change("exits are told in other words", RESTART, "exited with code", "ended with code"),
+    Change("stopped ranks are no news", REPORTS, "if news.gone:", "if news.gone and attempt.state in LIVE:"),
+)  # fmt: skip
