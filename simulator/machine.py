@@ -177,8 +177,11 @@ class Machine:
             for device in range(node.model.gpus):
                 yield node.model, device, held.get(device)
 
-    def start(self, gang: Gang) -> None:
-        """Gives every rank its devices now; ranks whose place is down or unknown end at once."""
+    def start(self, gang: Gang, *, since_s: float = 0.0) -> None:
+        """Gives every rank its devices now; ranks whose place is down or unknown end at once.
+
+        A gang that was asked for `since_s` ago, elsewhere, has that much of its start behind it.
+        """
         assert gang.key not in self._runs, f"{gang.key} runs already"
         run = _Run(gang)
         homeless = self._claim(run)
@@ -193,19 +196,22 @@ class Machine:
         coming = _coming(gang.parts)
         run.awaited = len(coming)
         for delay_s, ranks in self._start_groups(gang.key, coming):
-            self._after(delay_s, partial(self._come_up, run, ranks))
+            self._after(max(0.0, delay_s - since_s), partial(self._come_up, run, ranks))
         if not gang.together:
             self._work(run, [part for part in gang.parts if part.elapsed_s is not None])
         elif not coming:
             self._work(run, gang.parts)
 
-    def stop(self, key: Key) -> None:
-        """What is left of the gang goes away, and is told as `Stopped`."""
+    def stop(self, key: Key, *, since_s: float = 0.0) -> None:
+        """What is left of the gang goes away, and is told as `Stopped`.
+
+        If it was told `since_s` ago, elsewhere, that much of the time it takes is over.
+        """
         run = self._runs.get(key)
         if run is not None and not run.stopping:
             run.stopping = True
             self.training.end(key)
-            self._after(self._delays.stop_s, partial(self._vanish, run))
+            self._after(max(0.0, self._delays.stop_s - since_s), partial(self._vanish, run))
 
     def stop_ranks(self, key: Key, ranks: Iterable[int]) -> None:
         """Some ranks of a gang go away, and the others go on."""

@@ -17,8 +17,14 @@ import simpy
 from adapters.simulated_cluster.log_lines import log_lines
 from adapters.simulated_cluster.telemetry import SimulatedTelemetry
 from adapters.simulated_cluster.training import problem_of
-from adapters.simulated_cluster.workload import is_new, together, what_to_do
-from controlplane.attempt import Attempt, RankState
+from adapters.simulated_cluster.workload import (
+    asked_at,
+    is_new,
+    stopped_at,
+    together,
+    what_to_do,
+)
+from controlplane.attempt import HOLDING, Attempt, RankState
 from controlplane.commands import (
     Report,
     ReportCluster,
@@ -84,6 +90,8 @@ class SimulatedCluster:
 
     Where the environment follows a clock, `sync` brings it up to the present; see `Pacer.sync`.
     `waiting_gpus` says how many GPUs queued gangs ask for, which is what pools grow by.
+    A cluster that carries on another one's work takes over at `inherits_at`: what was asked before
+    then has been under way since.
     """
 
     def __init__(
@@ -94,10 +102,12 @@ class SimulatedCluster:
         origin: float = 0.0,
         sync: Callable[[], None] = lambda: None,
         waiting_gpus: Callable[[], int] = lambda: 0,
+        inherits_at: float = float("-inf"),
     ) -> None:
         self._env = env
         self._origin = origin
         self._sync = sync
+        self._inherits_at = inherits_at
         self._report: Callable[[Report], None] = lambda report: None
         self._seen: dict[str, _Seen] = {}
         self._over: deque[_Seen] = deque()
@@ -231,7 +241,12 @@ class SimulatedCluster:
         if up:
             self._tell(key, started=tuple(sorted(up)))
         gang = m.Gang(key, attempt.placement, parts, together=together(job), mishap=mishap)
-        self._machine.start(gang)
+        since_s = self._since_s(asked_at(job, attempt, ranks[0])) if ranks else 0.0
+        self._machine.start(gang, since_s=since_s)
+
+    def _since_s(self, asked_at: float) -> float:
+        """How long ago something was asked for, if it was asked of a cluster before this one."""
+        return self._now() - asked_at if asked_at <= self._inherits_at else 0.0
 
     def _mishap(self, job: Job, attempt: Attempt, ranks: tuple[int, ...]) -> m.Mishap | None:
         """A recipe that cannot be followed ends at once; the cluster's conditions may do the rest."""
@@ -255,9 +270,24 @@ class SimulatedCluster:
         if seen is None or seen.attempt < attempt.number:
             seen = self._seen[job.id] = _Seen(job.id, attempt.number)
             seen.stopping = True
+            if self._since_s(stopped_at(job, attempt)):
+                self._stop_inherited(seen, job, attempt)
+                return
             self._put_away(seen)
         for incarnation, ranks in _by_incarnation(attempt).items():
             self._tell(_Key(job.id, attempt.number, incarnation), gone=tuple(ranks))
+
+    def _stop_inherited(self, seen: _Seen, job: Job, attempt: Attempt) -> None:
+        """What was told to stop before this cluster took over still needs the rest of its time."""
+        since_s = self._since_s(stopped_at(job, attempt))
+        for incarnation, ranks in _by_incarnation(attempt).items():
+            left = tuple(i for i in ranks if attempt.ranks[i].state in HOLDING)
+            if left:
+                key = _Key(job.id, attempt.number, incarnation)
+                seen.keys.append(key)
+                seen.left += len(left)
+                self._machine.start(m.Gang(key, attempt.placement, (m.Part(left, None, 0, 0.0),)))
+                self._machine.stop(key, since_s=since_s)
 
     def _stop_known(self, seen: _Seen, job: Job, attempt: Attempt) -> None:
         self._tell_again(seen)

@@ -10,8 +10,8 @@ through the incarnations of that rank.
 from collections import defaultdict
 
 from adapters.simulated_cluster.training import training_of
-from controlplane.attempt import Attempt, Rank, RankState
-from controlplane.job import Job
+from controlplane.attempt import Attempt, Rank, RankState, launched_at
+from controlplane.job import Job, Phase
 from controlplane.model import RestartScope
 from simulator.gangs import Part
 
@@ -72,3 +72,28 @@ def is_new(attempt: Attempt) -> bool:
     """Nothing has happened to any rank. (In a new attempt they are all the same object.)"""
     ranks = attempt.ranks
     return bool(ranks) and ranks[0] == _NEW and ranks.count(ranks[0]) == len(ranks)
+
+
+def asked_at(job: Job, attempt: Attempt, index: int) -> float:
+    """When a rank was asked for: with the gang, once more, or when those it waits for were up."""
+    rank = attempt.ranks[index]
+    if rank.incarnation == 0 and index < job.spec.size:
+        first = job.spec.role_of(index)[0].starts_after
+        ups = [attempt.ranks[i].started_at for i in job.spec.ranks_of(first)] if first else []
+        known = [at for at in ups if at is not None]
+        if known:
+            return max(known)
+    return launched_at(attempt, rank)
+
+
+def stopped_at(job: Job, attempt: Attempt) -> float:
+    """When the attempt was told to stop: at the first of what may stop one since its placement."""
+    times = [job.finished_at, job.suspended_at]
+    if (
+        job.phase is Phase.RESTARTING
+        and job.restarts
+        and job.restarts[-1].attempt == attempt.number
+    ):
+        times.append(job.restarts[-1].at)
+    known = [at for at in times if at is not None and at >= attempt.placed_at]
+    return min(known, default=attempt.placed_at)

@@ -120,21 +120,22 @@ class Day:
     ) -> None:  # type: ignore[no-untyped-def]
         self.seed, self.day_s = seed, day_s
         self.model = cluster_model(seed, **cluster)
-        self.env = simpy.Environment()
+        # The environment's time is the day's own, so that no time is rounded when it is recorded.
+        self.env = simpy.Environment(initial_time=ORIGIN)
         self.log = MemoryLog()
-        self.cluster = SimulatedCluster(self.env, self.model, origin=ORIGIN)
+        self.cluster = SimulatedCluster(self.env, self.model)
         options = EngineOptions(resync_s=600.0, snapshot_every=None)
-        clock = SimpyClock(self.env, origin=ORIGIN)
+        clock = SimpyClock(self.env)
         self.engine = Engine(clock, self.log, self.cluster, options, on_recorded=witness)
         self.asked = commands(seed, jobs=jobs, day_s=day_s)
 
     def run(self) -> "Day":
         as_process(self.env, self.engine.run())
         self.env.process(self._people())
-        self.env.run(until=self.day_s)
+        self.env.run(until=ORIGIN + self.day_s)
         return self
 
     def _people(self) -> Iterator[Event]:
         for at, command in self.asked:
-            yield self.env.timeout(max(0.0, at - self.env.now))
+            yield self.env.timeout(max(0.0, ORIGIN + at - self.env.now))
             self.engine.submit(command)

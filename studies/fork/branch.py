@@ -1,0 +1,110 @@
+"""One future: the engine on the simulator, from the world as it was, asked what was asked."""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+from simpy.events import Event
+
+from adapters.simpy_clock import SimpyClock, as_process
+from adapters.simulated_cluster import SimulatedCluster
+from controlplane.commands import AnyCommand
+from controlplane.engine import Answer, Engine, EngineOptions
+from controlplane.errors import Rejected
+from controlplane.events import EngineStarted, Recorded
+from controlplane.model import NodeInfo
+from controlplane.ports import Snapshot
+from controlplane.world import World
+from simulator.faults import Fault, FaultKind, FaultModel
+from simulator.topology import ClusterModel, Delays, NodeModel
+from studies.fork.branch_log import BranchLog
+from studies.fork.past import NodeFault, Timed
+
+RELEASE = "fork"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request of the real future that could not be met in this one."""
+
+    at: float
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """What happened from the fork on. `events` are without the engine's own start."""
+
+    events: Sequence[Recorded]
+    world: World
+    refused: Sequence[Refusal]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a branch is run with."""
+
+    at: float
+    until: float
+    snapshot: Snapshot
+    hash: bytes
+    nodes: Sequence[NodeInfo]
+    delays: Delays
+    seed: int
+    faults: Sequence[NodeFault]
+    # Asked right at the fork, and later.
+    first: Sequence[AnyCommand]
+    asked: Sequence[Timed]
+
+
+def run_branch(setting: Setting) -> Branch:
+    """Runs to the end. The environment's time is that of the log, so that no time is rounded."""
+    env = simpy.Environment(initial_time=setting.at)
+    log = BranchLog(setting.snapshot, setting.hash)
+    cluster = SimulatedCluster(env, _model(setting), inherits_at=setting.at)
+    options = EngineOptions(release=RELEASE, resync_s=None, snapshot_every=None)
+    engine = Engine(SimpyClock(env), log, cluster, options)
+    refused: list[Refusal] = []
+    as_process(env, engine.run())
+    env.process(_people(env, engine, setting, refused))
+    env.run(until=env.timeout(setting.until - setting.at + 1e-6))
+    events = [r for r in log.events if not isinstance(r.event, EngineStarted)]
+    return Branch(events, engine.world, refused)
+
+
+def _people(
+    env: simpy.Environment, engine: Engine, setting: Setting, refused: list[Refusal]
+) -> Generator[Event, Any, None]:
+    def ask(command: AnyCommand) -> None:
+        def reply(answer: Answer) -> None:
+            if isinstance(answer, Rejected):
+                refused.append(Refusal(env.now, type(command).__name__, answer.message))
+
+        engine.submit(command, reply)
+
+    for command in setting.first:
+        ask(command)
+    for at, command in setting.asked:
+        if at > env.now:
+            yield env.timeout(at - env.now)
+        ask(command)
+
+
+def _model(setting: Setting) -> ClusterModel:
+    nodes = tuple(
+        NodeModel(n.name, n.rack, n.gpus, n.gpu_type, n.gpu_memory_mib, n.labels)
+        for n in setting.nodes
+    )
+    known = {node.name for node in nodes}
+    script = tuple(_fault(f, setting.at) for f in setting.faults if f.node in known)
+    return ClusterModel(nodes, setting.delays, FaultModel(script=script), setting.seed)
+
+
+def _fault(fault: NodeFault, fork_at: float) -> Fault:
+    """A fault from before the fork is one that has been under way for a while."""
+    at = max(fault.at, fork_at - 1.0)
+    repair_s = None if fault.back_at is None else fault.back_at - at
+    kind = FaultKind.SPOT_RECLAIM if "reclaim" in fault.message else FaultKind.CRASH
+    return Fault(at_s=at, node=fault.node, repair_s=repair_s, kind=kind)

@@ -1,0 +1,79 @@
+"""How long jobs work, where the log does not say: learned from what really became of them.
+
+A simulated cluster makes of a job what its workload says. On a real cluster the workload says
+nothing, and a fork takes the work that a job really needed; for a job whose end is not in the log,
+it takes the median of jobs of its kind and size.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import median
+
+from msgspec.structs import replace
+
+from controlplane.commands import AnyCommand, SubmitJob
+from controlplane.model import Cause, JobSpec, Workload
+from controlplane.state import Image
+from studies.fork.past import Timed
+from studies.ledger import JobFacts, Ledger
+
+# Jobs that took what their workload says, within this, speak for a simulated cluster.
+CLOSE_S = 1.0
+CLOSE_SHARE = 0.01
+MOST = 0.8
+
+
+def is_as_written(ledger: Ledger) -> bool:
+    """Whether jobs took as long as their workloads say. Without any that ended, they may."""
+    ended = [facts for facts in ledger.jobs.values() if facts.run_s is not None]
+    close = [facts for facts in ended if _is_close(facts)]
+    return len(close) >= MOST * len(ended)
+
+
+def _is_close(facts: JobFacts) -> bool:
+    said_s, took_s = facts.spec.workload.duration_s, facts.run_s or 0.0
+    return abs(said_s - took_s) <= max(CLOSE_S, CLOSE_SHARE * said_s)
+
+
+class Learned:
+    """The work of every job that the log knows of."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._facts = ledger.jobs
+        by_kind = defaultdict[tuple[str, int], list[float]](list)
+        for facts in ledger.jobs.values():
+            if facts.run_s is not None:
+                by_kind[facts.spec.kind, facts.spec.gpus].append(facts.run_s)
+        self._usual = {key: median(values) for key, values in by_kind.items()}
+        every = [value for values in by_kind.values() for value in values]
+        self._any_s = median(every) if every else 3_600.0
+
+    def spec(self, job: str, spec: JobSpec) -> JobSpec:
+        facts = self._facts.get(job)
+        return replace(spec, workload=self._work(facts, spec))
+
+    def _work(self, facts: JobFacts | None, spec: JobSpec) -> Workload:
+        if facts is None or facts.finished_at is None or not facts.outcome:
+            return Workload(duration_s=self._usual.get((spec.kind, spec.gpus), self._any_s))
+        own = [r for r in facts.restarts if r.cause is Cause.EXIT and r.exit_code]
+        if facts.run_s is not None:
+            if not own:
+                return Workload(duration_s=facts.run_s)
+            code = own[-1].exit_code or 1
+            return Workload(facts.run_s, code, own[-1].rank or 0, len(own))
+        ran_s = self._usual.get((spec.kind, spec.gpus), self._any_s)
+        if facts.outcome == "Failed" and facts.exit_code:
+            return Workload(duration_s=ran_s, exit_code=facts.exit_code)
+        return Workload(duration_s=ran_s)
+
+    def image(self, image: Image) -> Image:
+        jobs = [replace(job, spec=self.spec(job.id, job.spec)) for job in image.jobs]
+        return replace(image, jobs=jobs)
+
+    def asked(self, asked: Sequence[Timed]) -> list[Timed]:
+        return [(at, self._command(command)) for at, command in asked]
+
+    def _command(self, command: AnyCommand) -> AnyCommand:
+        if isinstance(command, SubmitJob):
+            return replace(command, spec=self.spec(command.job, command.spec))
+        return command

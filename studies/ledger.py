@@ -1,0 +1,141 @@
+"""What became of each job between two instants, told from events: waits, attempts, GPU time.
+
+An attempt holds its GPUs from its placement until nothing of it is left. What an attempt that did
+not succeed has held counts as lost: whether a checkpoint saved some of it, the log does not know.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from controlplane import events as e
+from controlplane.job import Job
+from controlplane.model import Cause, JobSpec, Restart
+from controlplane.world import World
+
+
+@dataclass(slots=True)
+class JobFacts:
+    """One job. Times are None while they have not come."""
+
+    id: str
+    name: str
+    spec: JobSpec
+    submitted_at: float
+    actor: str = ""
+    started_at: float | None = None
+    finished_at: float | None = None
+    outcome: str = ""
+    restarts: list[Restart] = field(default_factory=list)
+    exit_code: int | None = None
+    gpu_s: float = 0.0
+    lost_gpu_s: float = 0.0
+    # The attempt under way: when it was placed and ran, its nodes, and whether it was all for nothing.
+    placed_at: float | None = None
+    running_at: float | None = None
+    nodes: tuple[str, ...] = ()
+    gpus: int = 0
+    failing: bool = False
+    # How long the last attempt ran, once the job has succeeded.
+    run_s: float | None = None
+
+    @property
+    def wait_s(self) -> float | None:
+        return None if self.started_at is None else self.started_at - self.submitted_at
+
+    @property
+    def preemptions(self) -> int:
+        return sum(restart.cause is Cause.PREEMPTION for restart in self.restarts)
+
+
+class Ledger:
+    """Follows a history from a world on; `close` counts what is still held at the end."""
+
+    def __init__(self, world: World | None = None, since: float = 0.0) -> None:
+        self.jobs: dict[str, JobFacts] = {}
+        for job in world.jobs.values() if world is not None else ():
+            self.jobs[job.id] = _facts_of(job, since)
+
+    def hear_all(self, events: Iterable[e.Recorded]) -> "Ledger":
+        for recorded in events:
+            self.hear(recorded)
+        return self
+
+    def hear(self, recorded: e.Recorded) -> None:
+        event, at = recorded.event, recorded.at
+        if isinstance(event, e.JobSubmitted):
+            name = f"{event.namespace}/{event.name}"
+            self.jobs[event.job] = JobFacts(event.job, name, event.spec, at, recorded.actor)
+        elif isinstance(event, e.JobEvent) and event.job in self.jobs:
+            _happened(self.jobs[event.job], event, at)
+
+    def close(self, at: float) -> "Ledger":
+        """Books what attempts that go on have held until now."""
+        for facts in self.jobs.values():
+            if facts.placed_at is not None:
+                facts.gpu_s += facts.gpus * (at - facts.placed_at)
+                facts.placed_at = at
+        return self
+
+    @property
+    def gpu_s(self) -> float:
+        return sum(facts.gpu_s for facts in self.jobs.values())
+
+    @property
+    def lost_gpu_s(self) -> float:
+        return sum(facts.lost_gpu_s for facts in self.jobs.values())
+
+
+def _facts_of(job: Job, since: float) -> JobFacts:
+    """A job as it was when the history begins; what it held before is not counted."""
+    facts = JobFacts(job.id, f"{job.namespace}/{job.name}", job.spec, job.submitted_at)
+    facts.started_at = job.running_at
+    facts.finished_at = job.finished_at
+    facts.outcome = job.phase.value if job.finished else ""
+    attempt = job.live_attempt
+    if attempt is not None:
+        facts.placed_at = max(since, attempt.placed_at)
+        facts.running_at = attempt.running_at
+        facts.nodes = tuple(dict.fromkeys(slot.node for slot in attempt.placement))
+        facts.gpus = sum(len(slot.devices) for slot in attempt.placement)
+        facts.failing = attempt.state.value == "Stopping" and job.phase.value != "Succeeded"
+    return facts
+
+
+def _happened(facts: JobFacts, event: e.JobEvent, at: float) -> None:
+    match event:
+        case e.GangPlaced(placement=placement):
+            facts.placed_at, facts.running_at, facts.failing = at, None, False
+            facts.nodes = tuple(dict.fromkeys(slot.node for slot in placement))
+            facts.gpus = sum(len(slot.devices) for slot in placement)
+        case e.GangStarted():
+            facts.running_at = at
+            facts.started_at = at if facts.started_at is None else facts.started_at
+        case e.JobRestarting(restart=restart):
+            facts.restarts.append(restart)
+            facts.failing = True
+        case e.RankRestarting(restart=restart):
+            facts.restarts.append(restart)
+        case e.RanksRestartedInPlace(restarts=restarts):
+            facts.restarts += restarts
+        case e.AttemptEnded():
+            _attempt_over(facts, at)
+        case e.JobSucceeded() | e.JobFailed() | e.JobCancelled():
+            facts.finished_at = at
+            facts.outcome = type(event).__name__.removeprefix("Job")
+            facts.failing = not isinstance(event, e.JobSucceeded)
+            if isinstance(event, e.JobFailed):
+                facts.exit_code = event.exit_code
+            elif isinstance(event, e.JobSucceeded) and facts.running_at is not None:
+                facts.run_s = at - facts.running_at
+        case e.JobSuspended():
+            facts.failing = True
+        case _:
+            pass
+
+
+def _attempt_over(facts: JobFacts, at: float) -> None:
+    if facts.placed_at is not None:
+        held = facts.gpus * (at - facts.placed_at)
+        facts.gpu_s += held
+        facts.lost_gpu_s += held if facts.failing else 0.0
+    facts.placed_at = facts.running_at = None
