@@ -54,6 +54,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "up": Entry("cli.serve", "up", "Start the control plane with everything embedded."),
         "log": Entry("cli.log", "log", "Verify, export, import and measure the event log."),
         "replay": Entry("cli.replay", "replay", "Show the world at any past instant."),
+        "fork": Entry("cli.fork", "fork_command", "What would have happened otherwise."),
+        "analyse": Entry("cli.analyse", "analyse_command", "What failed, where, and what it cost."),
     },
     "Simulator": {
         "sim": Entry("cli.sim", "sim", "Ask the simulator's physics, and check how true it is."),

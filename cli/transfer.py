@@ -54,11 +54,16 @@ def _position(text: str) -> int | None:
     return int(text) if text.isdigit() and int(text) > 0 else None
 
 
-async def _time(log: EventLog, text: str) -> float:
+async def end_of(log: EventLog) -> float:
+    """When the last event happened; 0 if there is none."""
     head = (await log.head()).position
     rows = await log.read(head - 1, 1) if head else []
+    return rows[0][1] if rows else 0.0
+
+
+async def _time(log: EventLog, text: str) -> float:
     try:
-        return parse_time(text, end=rows[0][1] if rows else 0.0)
+        return parse_time(text, end=await end_of(log))
     except ValueError as error:
         raise click.BadParameter(f"{error}; or give a position.") from None
 

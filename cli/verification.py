@@ -10,7 +10,7 @@ from controlplane.errors import LogCorrupt
 from controlplane.events import JobSubmitted, Recorded
 from controlplane.ports import EventLog, Head, Snapshot
 from controlplane.redeciding import Difference, Differs, Redecider
-from controlplane.replay import PAGE_ROWS, Rebuilt, fold, open_snapshot, state_hash
+from controlplane.replay import PAGE_ROWS, beginning, fold, open_snapshot, state_hash
 from controlplane.world import World
 
 
@@ -117,7 +117,7 @@ async def _walk_whole(log: EventLog, walk: _Walk, *, decide: bool = False) -> No
     # tell where the log ended.
     head = Head(0, GENESIS, 0) if isinstance(log, ExportedLog) else await log.head()
     walk.expect(head)
-    world, digest = _beginning(log)
+    world, digest = await beginning(log)
     redecider = Redecider(world, lambda recorded: walk.see_event(recorded, world))
     position = world.position
     while rows := await log.read(position, PAGE_ROWS):
@@ -133,13 +133,6 @@ async def _walk_whole(log: EventLog, walk: _Walk, *, decide: bool = False) -> No
     if world.position < head.position:
         raise LogCorrupt(world.position + 1, f"is missing: the log should end at {head.position}")
     _check_world(world, walk.findings)
-
-
-def _beginning(log: EventLog) -> Rebuilt:
-    """The world before the first event: nothing, or what a bundle says."""
-    if isinstance(log, ExportedLog) and log.base is not None:
-        return open_snapshot(log.base)
-    return Rebuilt(World(), GENESIS)
 
 
 def _check_world(world: World, found: Findings) -> None:

@@ -13,10 +13,13 @@ from itertools import islice
 from msgspec import Struct
 
 from controlplane import events as e
+from controlplane.codec import check_chain, from_row
 from controlplane.decider import decide
 from controlplane.errors import LogCorrupt, Rejected
 from controlplane.initiative import MAKES_ROOM, next_due, one_pass
+from controlplane.ports import LogReader
 from controlplane.recalling import candidates
+from controlplane.replay import PAGE_ROWS, beginning
 from controlplane.world import World
 
 SHOWN_MAX = 3
@@ -236,3 +239,20 @@ def _left_undone(position: int, now: float, undone: Sequence[e.Event], why: str)
 def _nearer(one: Difference | None, other: Difference) -> Difference:
     """Of two readings of the same events, the one that explains more of them."""
     return other if one is None or other.position > one.position else one
+
+
+async def redecide(log: LogReader, *, whole: bool = True) -> Difference | None:
+    """The first difference in a log or a bundle, or None; raises LogCorrupt if it was changed.
+
+    It is not `whole` if its last step may have been cut off.
+    """
+    world, digest = await beginning(log)
+    redecider, position = Redecider(world), world.position
+    try:
+        while rows := await log.read(position, PAGE_ROWS):
+            redecider.take(map(from_row, check_chain(rows, after=position, previous=digest)))
+            position, digest = rows[-1][0], rows[-1][8]
+        redecider.finish(whole=whole)
+    except Differs as differs:
+        return differs.difference
+    return None

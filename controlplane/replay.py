@@ -82,6 +82,18 @@ async def _rebuild(
     return Rebuilt(World.around(state), digest)
 
 
+async def beginning(log: LogReader) -> Rebuilt:
+    """The world before the first event: an empty one, or for a bundle the state it begins with."""
+    rows = await log.read(0, 1)
+    if not rows or rows[0][0] == 1:
+        return Rebuilt(World(), GENESIS)
+    first = rows[0][0]
+    snapshot = await log.latest_snapshot(first - 1)
+    if snapshot is None or snapshot.position != first - 1:
+        raise LogCorrupt(1, f"expected here, but the log goes on at {first}")
+    return open_snapshot(snapshot)
+
+
 async def position_at(log: LogReader, at: float, *, before: bool = False) -> int:
     """The position of the last event not later than `at`, or `before` it; 0 if there is none.
 

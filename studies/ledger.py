@@ -8,9 +8,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from controlplane import events as e
-from controlplane.job import Job
+from controlplane.attempt import AttemptState
+from controlplane.job import Job, Phase
 from controlplane.model import Cause, JobSpec, Restart
 from controlplane.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """An attempt that came to nothing: why, where, and the GPU time it had held."""
+
+    at: float
+    cause: str
+    node: str
+    exit_code: int | None
+    gpu_s: float
 
 
 @dataclass(slots=True)
@@ -29,12 +41,13 @@ class JobFacts:
     exit_code: int | None = None
     gpu_s: float = 0.0
     lost_gpu_s: float = 0.0
-    # The attempt under way: when it was placed and ran, its nodes, and whether it was all for nothing.
+    losses: list[Loss] = field(default_factory=list)
+    # The attempt under way: when it was placed and ran, each rank's node, and if it was in vain why.
     placed_at: float | None = None
     running_at: float | None = None
     nodes: tuple[str, ...] = ()
     gpus: int = 0
-    failing: bool = False
+    vain: tuple[str, str, int | None] | None = None
     # How long the last attempt ran, once the job has succeeded.
     run_s: float | None = None
 
@@ -95,24 +108,25 @@ def _facts_of(job: Job, since: float) -> JobFacts:
     if attempt is not None:
         facts.placed_at = max(since, attempt.placed_at)
         facts.running_at = attempt.running_at
-        facts.nodes = tuple(dict.fromkeys(slot.node for slot in attempt.placement))
+        facts.nodes = tuple(slot.node for slot in attempt.placement)
         facts.gpus = sum(len(slot.devices) for slot in attempt.placement)
-        facts.failing = attempt.state.value == "Stopping" and job.phase.value != "Succeeded"
+        if attempt.state is AttemptState.STOPPING and job.phase is not Phase.SUCCEEDED:
+            facts.vain = (job.reason or job.phase.value.lower(), "", None)
     return facts
 
 
 def _happened(facts: JobFacts, event: e.JobEvent, at: float) -> None:
     match event:
         case e.GangPlaced(placement=placement):
-            facts.placed_at, facts.running_at, facts.failing = at, None, False
-            facts.nodes = tuple(dict.fromkeys(slot.node for slot in placement))
+            facts.placed_at, facts.running_at, facts.vain = at, None, None
+            facts.nodes = tuple(slot.node for slot in placement)
             facts.gpus = sum(len(slot.devices) for slot in placement)
         case e.GangStarted():
             facts.running_at = at
             facts.started_at = at if facts.started_at is None else facts.started_at
         case e.JobRestarting(restart=restart):
             facts.restarts.append(restart)
-            facts.failing = True
+            facts.vain = (restart.cause.value, restart.node, restart.exit_code)
         case e.RankRestarting(restart=restart):
             facts.restarts.append(restart)
         case e.RanksRestartedInPlace(restarts=restarts):
@@ -120,22 +134,33 @@ def _happened(facts: JobFacts, event: e.JobEvent, at: float) -> None:
         case e.AttemptEnded():
             _attempt_over(facts, at)
         case e.JobSucceeded() | e.JobFailed() | e.JobCancelled():
-            facts.finished_at = at
-            facts.outcome = type(event).__name__.removeprefix("Job")
-            facts.failing = not isinstance(event, e.JobSucceeded)
-            if isinstance(event, e.JobFailed):
-                facts.exit_code = event.exit_code
-            elif isinstance(event, e.JobSucceeded) and facts.running_at is not None:
-                facts.run_s = at - facts.running_at
+            _finished(facts, event, at)
         case e.JobSuspended():
-            facts.failing = True
+            facts.vain = facts.vain or ("suspended", "", None)
         case _:
             pass
+
+
+def _finished(facts: JobFacts, event: e.JobEvent, at: float) -> None:
+    facts.finished_at = at
+    facts.outcome = type(event).__name__.removeprefix("Job")
+    if isinstance(event, e.JobFailed):
+        facts.exit_code = event.exit_code
+        rank = event.rank
+        node = "" if rank is None or rank >= len(facts.nodes) else facts.nodes[rank]
+        cause = event.reason if event.exit_code is None else "exit"
+        facts.vain = facts.vain or (cause, node, event.exit_code)
+    elif isinstance(event, e.JobCancelled):
+        facts.vain = facts.vain or ("cancelled", "", None)
+    elif facts.running_at is not None:
+        facts.run_s = at - facts.running_at
 
 
 def _attempt_over(facts: JobFacts, at: float) -> None:
     if facts.placed_at is not None:
         held = facts.gpus * (at - facts.placed_at)
         facts.gpu_s += held
-        facts.lost_gpu_s += held if facts.failing else 0.0
-    facts.placed_at = facts.running_at = None
+        if facts.vain is not None:
+            facts.lost_gpu_s += held
+            facts.losses.append(Loss(at, *facts.vain, held))
+    facts.placed_at = facts.running_at = facts.vain = None

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from controlplane import events as e
 from controlplane.recalling import is_input
+from controlplane.redeciding import Said
 from studies.ledger import JobFacts, Ledger
 
 # Times that are closer than this are the same. A recorded time is rounded to a quarter of a
@@ -14,13 +15,11 @@ SAME_S = 1e-3
 
 
 class Parting(Struct, frozen=True):
-    """The first event that is not the same in both; `told` is empty where one has no more events."""
+    """The first event that is not the same in both; null where one has no more events."""
 
     at: float
-    one: str
-    one_type: str
-    other: str
-    other_type: str
+    one: Said | None
+    other: Said | None
 
 
 class JobApart(Struct, frozen=True, kw_only=True):
@@ -113,17 +112,12 @@ def _alike(mine: object, theirs: object) -> bool:
 
 
 def _parting(one: e.Recorded | None, other: e.Recorded | None) -> Parting:
-    here = one or other
-    assert here is not None
     at = min(x.at for x in (one, other) if x is not None)
-    return Parting(at, *_words(one), *_words(other))
+    return Parting(at, _said(one), _said(other))
 
 
-def _words(recorded: e.Recorded | None) -> tuple[str, str]:
-    if recorded is None:
-        return "nothing more", ""
-    event = recorded.event
-    return f"{event}", type(event).__name__
+def _said(recorded: e.Recorded | None) -> Said | None:
+    return None if recorded is None else Said(type(recorded.event).__name__, recorded.event)
 
 
 def totals(ledger: Ledger, gpu_hour_price: float) -> Totals:

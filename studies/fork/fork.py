@@ -61,6 +61,8 @@ class Forked(Struct, frozen=True, kw_only=True):
     # Whether jobs work as they say, or as long as they really did.
     work: str
     refused: list[str]
+    # What people call the jobs.
+    names: dict[str, str]
 
 
 async def fork(
@@ -110,7 +112,16 @@ def run_fork(
         error=_error(origin, control, real, one),
         work="as written" if as_written else "learned from the log",
         refused=[f"{x.what}: {x.why}" for x in changed.refused],
+        names={
+            **_names(origin),
+            **{x.id: x.name for x in (*one.jobs.values(), *other.jobs.values())},
+        },
     )
+
+
+def _names(origin: Origin) -> dict[str, str]:
+    world = open_snapshot(origin.snapshot).world
+    return {job.id: f"{job.namespace}/{job.name}" for job in world.jobs.values()}
 
 
 def _ledger(origin: Origin, events: Sequence[e.Recorded]) -> Ledger:
