@@ -13,6 +13,7 @@ from api import (
     events,
     forecasts,
     health,
+    incidents,
     job_changes,
     jobs,
     manifests,
@@ -51,6 +52,7 @@ ROUTES: tuple[Route, ...] = (
     *past.ROUTES,
     *forecasts.ROUTES,
     *studies.ROUTES,
+    *incidents.ROUTES,
     *health.ROUTES,
     *docs.ROUTES,
 )

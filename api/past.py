@@ -4,7 +4,7 @@ It is folded anew from the log for every question, and for few at once.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
@@ -16,7 +16,7 @@ from api.events import POSITION_MAX
 from api.routes import Route, answer_bytes, encode, route
 from controlplane.codec import Row
 from controlplane.errors import Rejected
-from controlplane.ports import EventLog, Head, Snapshot
+from controlplane.ports import EventLog, Head, LogReader, Snapshot
 from controlplane.queries import (
     JobView,
     NodeView,
@@ -68,15 +68,17 @@ class Past:
 
     async def state(self, *, position: int | None, at: float | None) -> bytes:
         """The state as JSON."""
+        return await self.look(lambda log: _state(log, position=position, at=at))
+
+    async def look(self, question: Callable[[LogReader], Coroutine[Any, Any, T]]) -> T:
+        """What a question finds in the log; it is asked in a thread of its own."""
         if self._waiting >= WAITING_MAX:
             raise Rejected("busy", "many ask about the past; it takes a while")
         log = _FromAnotherLoop(self._log, asyncio.get_running_loop())
         self._waiting += 1
         try:
             async with self._turns:
-                return await asyncio.to_thread(
-                    lambda: asyncio.run(_state(log, position=position, at=at))
-                )
+                return await asyncio.to_thread(lambda: asyncio.run(question(log)))
         finally:
             self._waiting -= 1
 
@@ -101,7 +103,7 @@ class _FromAnotherLoop:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
 
-async def _state(log: _FromAnotherLoop, *, position: int | None, at: float | None) -> bytes:
+async def _state(log: LogReader, *, position: int | None, at: float | None) -> bytes:
     rebuilt = await rebuild(log, position=position, at=at)
     return _written(rebuilt.world)
 

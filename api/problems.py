@@ -70,6 +70,7 @@ KINDS: dict[str, Kind] = {
     "invalid_queue": Kind(422, "The queue is not valid"),
     "invalid_policy": Kind(422, "The policy is not valid"),
     "invalid_study": Kind(422, "The study cannot be conducted"),
+    "invalid_fork": Kind(422, "The past cannot be forked like this"),
     # It cannot be done as things are.
     "study_not_done": Kind(409, "The study has no result yet, or never will"),
     "name_taken": Kind(409, "The name is taken"),

@@ -8,20 +8,19 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from api import past
+from cli import film
 from cli.cluster_tables import nodes_table, queues_table
 from cli.complaints import WRONG_USAGE, Complaint
 from cli.exported import ExportedLog
 from cli.job_tables import list_table
-from cli.narration import tell
 from cli.sources import parse_source, reading
 from cli.tables import write, write_json
 from cli.times import parse_time, stamp
-from controlplane.codec import GENESIS
-from controlplane.events import JobEvent, Recorded
+from cli.transfer import ends_in, events_after
+from cli.walking import Step, Steps, Walker
 from controlplane.ports import EventLog
 from controlplane.queries import job_view, node_view, nodes, queue_view
-from controlplane.replay import PAGE_ROWS, fold, rebuild, state_hash
-from controlplane.state import State
+from controlplane.replay import beginning, rebuild, state_hash
 from controlplane.world import World
 
 
@@ -29,45 +28,79 @@ from controlplane.world import World
 @click.argument("source", metavar="LOG")
 @click.option("--at", "moment", metavar="TIME", help="The last event not later than this counts.")
 @click.option("--position", type=click.IntRange(0), help="Up to and with this event.")
-@click.option("--step", is_flag=True, help="Tell every event and what it changed.")
-@click.option("--from", "first", type=click.IntRange(1), default=1, help="--step begins here.")
+@click.option("--step", is_flag=True, help="Tell every event, what it changed and why.")
+@click.option("--from", "first", metavar="POSITION|TIME", help="--step and --watch begin here.")
+@click.option("--until", metavar="POSITION|TIME", help="--step and --watch end here.")
+@click.option("--job", metavar="NAME", help="Only this job: its name, NAMESPACE/NAME or id.")
+@click.option("--node", metavar="NAME", help="Only this node, and the jobs that have ranks there.")
+@click.option("--back", is_flag=True, help="--step goes back in time.")
+@click.option("--watch", is_flag=True, help="Play it as a film of the cluster.")
+@click.option(
+    "--speed", type=click.FloatRange(0.001), default=60.0, help="Seconds of the log a second."
+)
 @click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 def replay(
-    source: str, moment: str | None, position: int | None, step: bool, first: int, as_json: bool
+    source: str,
+    moment: str | None,
+    position: int | None,
+    step: bool,
+    first: str | None,
+    until: str | None,
+    job: str | None,
+    node: str | None,
+    back: bool,
+    watch: bool,
+    speed: float,
+    as_json: bool,
 ) -> None:
     """Show jobs, nodes and queues as they were.
 
-    LOG is a SQLite file, a postgresql:// URL, an exported .jsonl file, or - for a pipe; a running
-    server is not disturbed. TIME is 2026-11-16T03:12:00Z, UTC seconds, or -10m for ten minutes
-    before the log's end. Without --at and --position, the end is shown.
+    LOG is a SQLite file, a postgresql:// URL, an exported .jsonl file, a bundle, or - for a pipe; a
+    running server is not disturbed. TIME is 2026-11-16T03:12:00Z, UTC seconds, or -10m for ten
+    minutes before the log's end. Without --at and --position, the end is shown.
 
     \b
     Examples:
       muster replay muster.db --at 2026-11-16T03:12:00Z
       muster replay incident.jsonl --position 4711 --json
       muster replay muster.db --step --from 4700 --position 4711
+      muster replay muster.db --step --job team/flaky --from -2h
+      muster replay muster.db --step --node rack-0-1 --back
+      muster replay incident.bundle --watch --speed 600
     """
     if moment is not None and position is not None:
         raise click.UsageError("--at and --position name two different ends; give one.")
-    teller = _Teller(first, as_json) if step else None
-    world = asyncio.run(_world(source, moment, position, teller))
-    if step:
+    if until is not None and (moment is not None or position is not None):
+        raise click.UsageError("--until is the end of a walk; leave --at and --position out.")
+    if watch and (step or as_json or back):
+        raise click.UsageError("--watch is a film: it takes neither --step, --back nor --json.")
+    if watch:
+        asyncio.run(film.play(source, first, until or moment or _text(position), speed))
         return
+    walks = step or job is not None or node is not None or back or until is not None
+    if walks:
+        steps = Steps(job, node)
+        asyncio.run(_walk(source, first, until or moment or _text(position), steps, back, as_json))
+        return
+    world = asyncio.run(_world(source, moment, position))
     if as_json:
         write_json(then(world))
     else:
-        write(_picture(world))
+        write(picture(world))
 
 
-async def _world(
-    text: str, moment: str | None, position: int | None, teller: "_Teller | None"
-) -> World:
+def _text(position: int | None) -> str | None:
+    return None if position is None else str(position)
+
+
+async def _world(text: str, moment: str | None, position: int | None) -> World:
     async with reading(parse_source(text)) as log:
-        _require_beginning(log, text)
+        _require_beginning(log, text, position)
         at = None if moment is None else await _time(log, moment)
+        begins = (await beginning(log)).world
+        if at is not None and at < begins.at:
+            raise Complaint(f"the log begins after {stamp(at)}", exit_code=WRONG_USAGE)
         world = (await rebuild(log, position=position, at=at)).world
-        if teller is not None:
-            await _tell_all(log, world.position, teller)
     if position is not None and world.position < position:
         raise Complaint(
             f"the log ends at position {world.position}, before {position}", exit_code=WRONG_USAGE
@@ -77,11 +110,47 @@ async def _world(
     return world
 
 
-def _require_beginning(log: EventLog, text: str) -> None:
-    if isinstance(log, ExportedLog) and log.first_position() > 1:
+async def _walk(
+    text: str, first: str | None, last: str | None, steps: Steps, back: bool, as_json: bool
+) -> None:
+    found: list[Step] = []
+    async with reading(parse_source(text)) as log:
+        _require_beginning(log, text, None)
+        begin, end = await ends_in(log, first, last)
+        begins, head = (await beginning(log)).world.position, (await log.head()).position
+        if end is not None and end > head:
+            raise Complaint(f"the log ends at position {head}, before {end}", exit_code=WRONG_USAGE)
+        rebuilt = await rebuild(log, position=max(begins, begin - 1))
+        walker, digest = Walker(rebuilt.world, steps), rebuilt.hash
+        last_position = head if end is None else end
+        async for recorded in events_after(log, rebuilt.world.position, last_position, digest):
+            step = walker.hear(recorded)
+            if step is None:
+                continue
+            if back:
+                found.append(step)
+            else:
+                _tell(step, as_json)
+    for step in reversed(found):
+        _tell(step, as_json)
+
+
+def _tell(step: Step, as_json: bool) -> None:
+    click.echo(msgspec.json.encode(step) if as_json else step.line())
+
+
+def _require_beginning(log: EventLog, text: str, position: int | None) -> None:
+    if not isinstance(log, ExportedLog):
+        return
+    if log.base is not None:
+        if position is not None and position < log.base.position:
+            told = f"{text} begins with the state after event {log.base.position}"
+            raise Complaint(f"{told}; what was before is not in it", exit_code=WRONG_USAGE)
+        return
+    if log.first_position() > 1:
         raise Complaint(
             f"{text} begins at position {log.first_position()}, and the world before is not known",
-            hint="Export the log from its beginning: without --from.",
+            hint="Export the log from its beginning, without --from; or a part as a --bundle.",
         )
 
 
@@ -107,7 +176,7 @@ def then(world: World) -> past.State:
     )
 
 
-def _picture(world: World) -> RenderableType:
+def picture(world: World) -> RenderableType:
     seen = then(world)
     head = f"After event {seen.position}, at {stamp(seen.at)}; state {seen.state_hash[:12]}"
     parts: list[RenderableType] = [Text(head, style="bold"), Text("")]
@@ -116,63 +185,3 @@ def _picture(world: World) -> RenderableType:
         parts += [Text(""), nodes_table(seen.nodes)]
     parts += [Text(""), queues_table(seen.queues)]
     return Group(*parts)
-
-
-async def _tell_all(log: EventLog, last: int, teller: "_Teller") -> None:
-    state, digest = teller.state, GENESIS
-    while state.position < last:
-        rows = await log.read(state.position, min(PAGE_ROWS, last - state.position))
-        digest = fold(state, rows, digest, teller.hear)
-
-
-class _Teller:
-    """Prints each event with what it changed: a job's phase, if nothing else."""
-
-    def __init__(self, first: int, as_json: bool) -> None:
-        self.state = State()
-        self._first = first
-        self._as_json = as_json
-        self._phases: dict[str, str] = {}
-        self._names: dict[str, str] = {}
-
-    def hear(self, recorded: Recorded) -> None:
-        """Called right after the event was taken into the state."""
-        before, after = self._phase(recorded)
-        if recorded.position >= self._first:
-            if self._as_json:
-                self._write(recorded, before, after)
-            else:
-                self._tell(recorded, before, after)
-
-    def _phase(self, recorded: Recorded) -> tuple[str, str]:
-        event = recorded.event
-        if not isinstance(event, JobEvent):
-            return "", ""
-        job, before = self.state.jobs.get(event.job), self._phases.get(event.job, "")
-        if job is not None:
-            self._names[event.job] = f"{job.namespace}/{job.name}"
-            self._phases[event.job] = job.phase.value
-        return before, "" if job is None else job.phase.value
-
-    def _tell(self, recorded: Recorded, before: str, after: str) -> None:
-        subject = self._subject(recorded)
-        change = f"  [{before} -> {after}]" if before and after and before != after else ""
-        who = f" (asked by {recorded.actor})" if recorded.actor else ""
-        told = f"{subject}{tell(recorded.event)}{change}{who}"
-        click.echo(f"{recorded.position:>6}  {stamp(recorded.at)}  {told}")
-
-    def _subject(self, recorded: Recorded) -> str:
-        event = recorded.event
-        return f"{self._names[event.job]}: " if isinstance(event, JobEvent) else ""
-
-    def _write(self, recorded: Recorded, before: str, after: str) -> None:
-        line = {
-            "position": recorded.position,
-            "at": recorded.at,
-            "type": type(recorded.event).__name__,
-            "subject": self._subject(recorded).removesuffix(": "),
-            "told": tell(recorded.event),
-            "phase_before": before or None,
-            "phase_after": after or None,
-        }
-        click.echo(msgspec.json.encode(line))

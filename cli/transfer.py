@@ -18,8 +18,9 @@ from cli.sources import Kind, Source, open_postgres, reading
 from cli.times import parse_time
 from cli.verification import Findings, verify
 from controlplane.bundle import Header, make_bundle
-from controlplane.codec import GENESIS, Row, from_row, to_line, to_rows
+from controlplane.codec import GENESIS, Row, check_chain, from_row, to_line, to_rows
 from controlplane.errors import LogUnavailable
+from controlplane.events import Recorded
 from controlplane.ports import EventLog
 from controlplane.replay import PAGE_ROWS, position_at
 
@@ -37,17 +38,34 @@ async def export(source: Source, first: int, last: int | None, output: str | Non
 
 async def ends(source: Source, first: str | None, last: str | None) -> tuple[int, int | None]:
     """The positions that --from and --to name; without --to there is no last one."""
-    numbers = [None if text is None else _position(text) for text in (first, last)]
-    if (first and numbers[0] is None) or (last and numbers[1] is None):
-        async with reading(source) as log:
-            if first and numbers[0] is None:
-                numbers[0] = 1 + await position_at(log, await _time(log, first), before=True)
-            if last and numbers[1] is None:
-                numbers[1] = await position_at(log, await _time(log, last))
-    begin, end = numbers[0] or 1, numbers[1]
+    async with reading(source) as log:
+        return await ends_in(log, first, last)
+
+
+async def ends_in(log: EventLog, first: str | None, last: str | None) -> tuple[int, int | None]:
+    """The same in a log that is open. A damaged one is read only if a time has to be found."""
+    begin = 1 if first is None else _position(first)
+    end = None if last is None else _position(last)
+    if begin is None:
+        begin = 1 + await position_at(log, await _time(log, first or ""), before=True)
+    if last is not None and end is None:
+        end = await position_at(log, await _time(log, last))
     if end is not None and end < begin:
         raise click.BadParameter("lies before --from.", param_hint="--to")
     return begin, end
+
+
+async def events_after(
+    log: EventLog, position: int, last: int, digest: bytes
+) -> AsyncIterator[Recorded]:
+    """The events behind a position, each only after its chain was found right."""
+    while position < last:
+        rows = await log.read(position, min(PAGE_ROWS, last - position))
+        if not rows:
+            return
+        for row in check_chain(rows, after=position, previous=digest):
+            yield from_row(row)
+        position, digest = rows[-1][0], rows[-1][8]
 
 
 def _position(text: str) -> int | None:

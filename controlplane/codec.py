@@ -192,10 +192,12 @@ def from_line(line: bytes) -> Row:
     try:
         x = _line_decoder.decode(line)
         digest = bytes.fromhex(x.hash)
-        if digest.hex() != x.hash:
-            raise ValueError("its hash is not written in lower-case digits")
     except (msgspec.MsgspecError, ValueError) as error:
         raise ValueError(str(error)) from None
-    return (
+    row = (
         x.position, x.at, x.stream, x.type, x.version, bytes(x.payload), x.cause, x.actor, digest
     )  # fmt: skip
+    # The same time may be written in several ways, and a hash in capitals; only one is ours.
+    if to_line(row) != line.strip():
+        raise ValueError("it is not written as an export writes it")
+    return row

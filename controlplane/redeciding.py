@@ -9,6 +9,7 @@ nothing may be left undone.
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from typing import Any
 
 from msgspec import Struct
 
@@ -33,7 +34,8 @@ class Said(Struct, frozen=True):
     """An event with the name of its type."""
 
     type: str
-    event: e.Event
+    # An event; written out with the fields that its type has.
+    event: Any
 
 
 class Difference(Struct, frozen=True):

@@ -11,6 +11,10 @@ from controlplane.world import World
 from studies.fork.past import NodeFault
 
 
+class ForkError(ValueError):
+    """The fork cannot be made; says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """Everything that is to be otherwise in the second branch."""
@@ -44,20 +48,20 @@ def parse_change(
     without_fault: Sequence[str] = (),
     with_fault: Sequence[NodeFault] = (),
 ) -> Change:
-    """A change from what a person wrote; raises ValueError with what is wrong with it."""
+    """A change from what a person wrote; raises ForkError with what is wrong with it."""
     pairs = []
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
-            raise ValueError(f"{text!r} is no setting; write NAME=VALUE")
+            raise ForkError(f"{text!r} is no setting; write NAME=VALUE")
         pairs.append((name.strip(), value.strip()))
     if add_nodes < 0:
-        raise ValueError("nodes can only be added")
+        raise ForkError("nodes can only be added")
     return Change(tuple(pairs), add_nodes, tuple(cordon), tuple(without_fault), tuple(with_fault))
 
 
 def commands_of(change: Change, world: World) -> list[c.AnyCommand]:
-    """What is asked at the fork so that the settings take effect; raises ValueError."""
+    """What is asked at the fork so that the settings take effect; raises ForkError."""
     asked: list[c.AnyCommand] = []
     for number, (name, value) in enumerate(change.settings):
         asked.append(_setting(world, name, value, f"fork-set-{number}"))
@@ -73,20 +77,20 @@ def _setting(world: World, name: str, value: str, id: str) -> c.AnyCommand:
             known = world.queues.get(queue, Queue(queue))
             return c.DefineQueue(id=id, actor="fork", queue=_with_ceiling(known, value))
         case _:
-            raise ValueError(f"{name!r} cannot be set; what can: queue.NAME.gpus_max=N (or none)")
+            raise ForkError(f"{name!r} cannot be set; what can: queue.NAME.gpus_max=N (or none)")
 
 
 def _with_ceiling(queue: Queue, value: str) -> Queue:
     if value == "none":
         return changed(queue, gpus_max=None)
     if not value.isdigit():
-        raise ValueError(f"{value!r} is no number of GPUs, nor none")
+        raise ForkError(f"{value!r} is no number of GPUs, nor none")
     return changed(queue, gpus_max=int(value))
 
 
 def _require_node(world: World, name: str) -> None:
     if name not in world.nodes or world.nodes[name].removed:
-        raise ValueError(f"there was no node {name!r} then")
+        raise ForkError(f"there was no node {name!r} then")
 
 
 def nodes_with(change: Change, world: World) -> list[NodeInfo]:
@@ -95,7 +99,7 @@ def nodes_with(change: Change, world: World) -> list[NodeInfo]:
     if not change.nodes_added:
         return nodes
     if not nodes:
-        raise ValueError("there was no node then to add more of")
+        raise ForkError("there was no node then to add more of")
     pattern, taken = nodes[0], {node.name for node in nodes}
     names = (f"added-{number}" for number in range(len(nodes) + change.nodes_added))
     free = [name for name in names if name not in taken][: change.nodes_added]

@@ -16,7 +16,7 @@ from controlplane.replay import open_snapshot, take_snapshot
 from controlplane.state import State
 from simulator.topology import ClusterModel
 from studies.fork.branch import Branch, Setting, run_branch
-from studies.fork.changes import Change, commands_of, faults_with, nodes_with
+from studies.fork.changes import Change, ForkError, commands_of, faults_with, nodes_with
 from studies.fork.comparison import (
     Comparison,
     Parting,
@@ -28,10 +28,6 @@ from studies.fork.learned import Learned, is_as_written
 from studies.fork.past import NodeFault, Origin, look_back
 from studies.fork.timing import delays_of
 from studies.ledger import Ledger
-
-
-class ForkError(ValueError):
-    """The fork cannot be made; says why."""
 
 
 class ModelError(Struct, frozen=True, kw_only=True):
@@ -93,13 +89,8 @@ def run_fork(
     real = _ledger(origin, origin.real)
     as_written = is_as_written(real)
     learned = None if as_written else Learned(real)
-    try:
-        control = run_branch(_setting(origin, Change(), model, learned))
-        changed = (
-            control if change.is_none else run_branch(_setting(origin, change, model, learned))
-        )
-    except ValueError as error:
-        raise ForkError(str(error)) from None
+    control = run_branch(_setting(origin, Change(), model, learned))
+    changed = control if change.is_none else run_branch(_setting(origin, change, model, learned))
     one, other = _ledger(origin, control.events), _ledger(origin, changed.events)
     return Forked(
         at=origin.at,

@@ -20,8 +20,8 @@ CHANGES = (
     Change(
         "an attempt ends before its ranks are gone",
         SETTLING,
-        "AttemptState.STOPPING and not attempt.holding:",
-        "AttemptState.STOPPING:",
+        "_STOPPING and not attempt.holding:",
+        "_STOPPING:",
     ),
     Change("a resumed job waits", SETTLING, "job.retry_at <= draft.now", "job.retry_at < draft.now"),
     Change("a deadline is told in other words", SETTLING, "it was active for", "it ran for"),
@@ -53,8 +53,8 @@ CHANGES = (
     Change("gangs do not grow", GROWTH, "    while count > 0:", "    while False:"),
     Change("no pass when ranks are gone", "initiative.py", "        e.RanksGone,\n        e.AttemptEnded,\n", ""),
     Change("no pass after a submission", "initiative.py", "        e.JobSubmitted,\n", ""),
-    Change("gangs are smaller", "admission.py", "RANKS_MAX = 10_000", "RANKS_MAX = 3"),
+    Change("gangs are smaller", "kinds/checking.py", "RANKS_MAX = 10_000", "RANKS_MAX = 3"),
     Change("deleting does not cancel", "decider.py", "        draft.add(e.JobCancelled(draft.job.id))\n    if not", "        pass\n    if not"),
     Change("exits are told in other words", RESTART, "exited with code", "ended with code"),
-    Change("stopped ranks are no news", REPORTS, "if news.gone:", "if news.gone and attempt.state in LIVE:"),
+    Change("stopped ranks are no news", REPORTS, "    if gone and (", "    if gone and attempt.state in LIVE and ("),
 )  # fmt: skip
