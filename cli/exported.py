@@ -54,9 +54,14 @@ class ExportedLog:
     @classmethod
     def open(cls, path: Path) -> "ExportedLog":
         try:
-            return cls(_opened(path))
+            file = _opened(path)
         except OSError as error:
             raise LogUnavailable(f"{path}: {(error.strerror or str(error)).lower()}") from None
+        try:
+            return cls(file)
+        except BaseException:
+            file.close()
+            raise
 
     @classmethod
     def from_stdin(cls) -> "ExportedLog":

@@ -77,7 +77,10 @@ class Redactor:
             image,
             jobs=[self._kept(job) for job in image.jobs],
             queues=[self._kept_queue(queue) for queue in image.queues],
-            receipts=[(self._cause(cause), at, stream) for cause, at, stream in image.receipts],
+            receipts=[
+                (self._cause(cause), at, self._stream(stream))
+                for cause, at, stream in image.receipts
+            ],
         )
 
     def recorded(self, recorded: e.Recorded) -> e.Recorded:
@@ -87,6 +90,10 @@ class Redactor:
             cause=self._cause(recorded.cause),
             actor=self._name("user", recorded.actor) if recorded.actor else "",
         )
+
+    def _stream(self, stream: str) -> str:
+        kind, slash, name = stream.partition("/")
+        return f"{kind}/{self._queue(name)}" if slash and kind == "queue" else stream
 
     def _cause(self, cause: str) -> str:
         """An id that a person may have chosen."""

@@ -194,7 +194,9 @@ class SimulatedCluster:
         here = tuple(
             i
             for i, rank in enumerate(attempt.ranks)
-            if rank.incarnation == 0 and rank.state in (RankState.PENDING, RankState.RUNNING)
+            if rank.incarnation == 0
+            and rank.relaunched_at is None
+            and rank.state in (RankState.PENDING, RankState.RUNNING)
         )
         if any(role.starts_after for role in job.spec.roles):
             here = tuple(i for i in here if not _comes_later(job, i))

@@ -57,8 +57,9 @@ def _elapsed_s(job: Job, attempt: Attempt, index: int, now: float) -> float | No
 
 
 def working_since(job: Job, attempt: Attempt, rank: Rank) -> float | None:
-    """A gang that works together begins when all of it is up."""
-    return attempt.running_at if together(job) else rank.started_at
+    """A gang that works together begins when all of it is up; ranks that came later, by themselves."""
+    alone = rank.relaunched_at is not None or not together(job)
+    return rank.started_at if alone else attempt.running_at
 
 
 def together(job: Job) -> bool:

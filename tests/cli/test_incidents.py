@@ -1,0 +1,90 @@
+"""Bundles, walks, forks and analyses on the command line."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Muster
+from tests.cli.logs import sqlite_log
+from tests.incidents.day import ORIGIN, Day
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    day = Day(2, jobs=250, day_s=20_000.0, racks=2, nodes=4).run()
+    return sqlite_log(tmp_path_factory.mktemp("day") / "day.db", list(day.log.events))
+
+
+def test_a_bundle_is_made_checked_and_turned_into_a_test(
+    log: Path, muster: Muster, tmp_path: Path
+) -> None:
+    out = tmp_path / "i.bundle.gz"
+    ran = muster("log", "export", log, "--from", "-1h", "--bundle", out, "--redact")
+    assert ran.code == 0, ran.err
+    assert "without names" in ran.err
+    assert "decides all that was recorded" in muster("log", "verify", out).out
+    assert muster("replay", out).code == 0
+    assert "begins with the state" in muster("replay", out, "--position", "3").err
+    assert muster("replay", out, "--at", str(ORIGIN)).code == 2
+    assert muster("log", "test", out, "--into", tmp_path / "t").code == 0
+    assert muster("log", "test", log).code == 2
+    assert muster("log", "export", log, "--redact").code == 2
+
+
+def test_a_walk_tells_what_changed_and_why(log: Path, muster: Muster) -> None:
+    told = muster("replay", log, "--job", "job-1").out.splitlines()
+    assert all("team/job-1: " in line for line in told)
+    assert "(asked by " in told[0]
+    assert any("<- event " in line for line in told)
+    back = muster("replay", log, "--job", "team/job-1", "--back").out.splitlines()
+    assert back == told[::-1]
+    part = muster("replay", log, "--step", "--from", "100", "--until", "110").out.splitlines()
+    assert [int(line.split()[0]) for line in part] == list(range(100, 111))
+    node = muster("replay", log, "--node", "rack-0-0", "--until", "400", "--json").out
+    assert '"told":"node rack-0-0 is ready with 8 V100 GPUs"' in node
+
+
+def test_a_film_without_a_terminal_is_its_last_picture(log: Path, muster: Muster) -> None:
+    ran = muster("replay", log, "--watch", "--until", "300")
+    assert ran.code == 0
+    assert "event 300" in ran.out
+    assert muster("replay", log, "--watch", "--json").code == 2
+
+
+def test_a_fork_shows_both_futures(log: Path, muster: Muster) -> None:
+    ran = muster("fork", log, "--at", "-3h", "--cordon", "rack-0-0", "--cordon", "rack-0-1")
+    assert ran.code == 0, ran.err
+    assert "CONTROL  CHANGED" in ran.out
+    assert "node rack-0-0 takes no new work" in ran.out
+    found = muster("fork", log, "--at", "-3h", "--add-nodes", "2", "--json").json
+    assert found["changes"] == ["2 more nodes"]
+    assert found["comparison"]["other"]["gpu_hours"] > 0
+    assert found["first_decision"] is not None
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--at", "-3h", "--set", "policy"], "write NAME=VALUE"),
+        (["--at", "-3h", "--set", "colour=blue"], "cannot be set"),
+        (["--at", "-3h", "--cordon", "nowhere"], "there was no node"),
+        (["--at", "-3h", "--with-fault", "rack-0-0"], "write NODE@TIME"),
+        (["--at", "-3h", "--until", "-4h"], "does not lie behind the fork"),
+        (["--at", "0"], "no past to fork from"),
+    ],
+)
+def test_a_fork_that_cannot_be_made_says_why(
+    log: Path, muster: Muster, words: list[str], told: str
+) -> None:
+    ran = muster("fork", log, *words)
+    assert ran.code in (1, 2)
+    assert told in ran.err
+
+
+def test_an_analysis_names_what_failed(log: Path, muster: Muster) -> None:
+    ran = muster("analyse", log)
+    assert ran.code == 0
+    for title in ("CAUSE", "NODE", "USER", "IMAGE", "EXIT CODE", "arrivals", "run times"):
+        assert title in ran.out
+    found = muster("analyse", log, "--from", "-1h", "--json").json
+    assert found["until"] - found["since"] == pytest.approx(3600)

@@ -1,0 +1,64 @@
+"""What a log teaches, against counts made by hand from the same events."""
+
+import pytest
+
+from adapters.memory_log import MemoryLog
+from controlplane import events as e
+from studies.analysis import analyse
+from tests.incidents.day import Day
+from tests.scenarios.scenario import run_now
+
+
+def test_the_counts_are_those_of_the_events(day: Day) -> None:
+    found, events = run_now(analyse(day.log)), [r.event for r in day.log.events]
+    submitted = [x for x in events if isinstance(x, e.JobSubmitted)]
+    assert found.jobs == len(submitted)
+    assert found.succeeded == sum(isinstance(x, e.JobSucceeded) for x in events)
+    assert found.failed == sum(isinstance(x, e.JobFailed) for x in events)
+    lost = sum(isinstance(x, e.NodeLost) for x in events)
+    assert sum(node.losses for node in found.nodes) == lost
+    causes = {group.name: group.attempts for group in found.by_cause}
+    gangs = [x.restart.cause for x in events if isinstance(x, e.JobRestarting)]
+    assert causes["node_lost"] == sum(cause == "node_lost" for cause in gangs)
+    codes = {group.name for group in found.by_exit_code}
+    assert codes == {"1", "137"}
+
+
+def test_gpu_hours_are_those_that_were_held(day: Day) -> None:
+    """Summed up from the world itself, event by event."""
+    from controlplane.world import World
+
+    world, held = World(), 0.0
+    for recorded in day.log.events:
+        held += sum(world.used.values()) * (recorded.at - world.at if world.position else 0.0)
+        world.apply(recorded)
+    found = run_now(analyse(day.log))
+    # Ranks let their devices go one by one, and attempts are booked until their end.
+    assert found.gpu_hours == pytest.approx(held / 3600, rel=0.02)
+    assert 0 < found.gpu_hours_lost < found.gpu_hours
+
+
+def test_a_span_counts_only_what_lies_in_it(day: Day) -> None:
+    whole = run_now(analyse(day.log))
+    middle = (whole.since + whole.until) / 2
+    halves = [run_now(analyse(day.log, until=middle)), run_now(analyse(day.log, since=middle))]
+    assert sum(half.attempts_lost for half in halves) == whole.attempts_lost
+    assert all(half.jobs < whole.jobs for half in halves)
+
+
+def test_the_fit_gives_back_what_the_day_was_drawn_from(day: Day) -> None:
+    fit = run_now(analyse(day.log)).fit
+    assert fit.jobs_per_hour == pytest.approx(1_200 / 24, rel=0.1)
+    assert fit.arrival_variation == pytest.approx(1.0, abs=0.15)
+    assert fit.run_s is not None
+    assert fit.run_s.lognormal_mu == pytest.approx(5.5, abs=0.3)
+    assert fit.run_s.lognormal_sigma == pytest.approx(1.1, abs=0.2)
+    assert sum(fit.gpus.values()) == pytest.approx(1.0)
+    assert sum(fit.jobs_by_hour_of_day) == sum(
+        isinstance(r.event, e.JobSubmitted) for r in day.log.events
+    )
+
+
+def test_an_empty_log_teaches_nothing() -> None:
+    found = run_now(analyse(MemoryLog()))
+    assert (found.jobs, found.by_cause, found.fit.run_s) == (0, [], None)

@@ -1,0 +1,142 @@
+"""The past carried on: without a change it is what happened, and with one it says what changed."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from adapters.memory_log import MemoryLog
+from controlplane import events as e
+from controlplane.model import Workload
+from studies.fork import Change, Forked, ForkError, fork, parse_change
+from studies.fork.branch import run_branch
+from studies.fork.fork import _setting
+from studies.fork.past import NodeFault, look_back
+from tests.incidents.day import ORIGIN, Day
+from tests.scenarios.scenario import run_now
+
+
+def said(events: Sequence[e.Recorded]) -> list[tuple[float, e.Event, str, str]]:
+    return [(x.at, x.event, x.cause, x.actor) for x in events]
+
+
+def forked(day: Day, at: float, change: Change | None = None, **how) -> Forked:  # type: ignore[no-untyped-def]
+    return run_now(fork(day.log, at=ORIGIN + at, change=change, model=day.model, **how))
+
+
+@pytest.mark.parametrize("at", [600.5, 9_000.0, 30_000.25, 44_444.0, 70_000.0, 86_000.0])
+def test_a_fork_without_a_change_is_what_happened_event_for_event(day: Day, at: float) -> None:
+    """Bit for bit: every event, its time, its cause and who asked for it."""
+    origin = run_now(look_back(day.log, at=ORIGIN + at, until=None))
+    branch = run_branch(_setting(origin, Change(), day.model, None))
+    assert said(branch.events) == said(origin.real)
+    assert not branch.refused
+
+
+@pytest.mark.parametrize("seed", [11, 12, 13])
+def test_other_days_are_carried_on_as_they_were(seed: int) -> None:
+    day = Day(seed, jobs=300, day_s=30_000.0, racks=2, nodes=4).run()
+    for at in (2_000.0, 10_000.5, 20_001.0):
+        found = forked(day, at)
+        assert found.error.is_exact, found.error.parting
+        assert found.comparison.is_same
+        assert found.error.finish_s_max in (0.0, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20, 40))
+def test_many_days_are_carried_on_as_they_were(seed: int) -> None:
+    day = Day(seed, jobs=900, racks=2, nodes=4).run()
+    for at in range(1_000, 80_000, 9_000):
+        assert forked(day, at + 0.5).error.is_exact
+
+
+def test_more_nodes_let_jobs_start_earlier(day: Day) -> None:
+    found = forked(day, 20_000.0, parse_change(add_nodes=4))
+    one, other = found.comparison.one, found.comparison.other
+    assert found.error.is_exact
+    assert other.started > one.started
+    assert other.wait_s_mean < one.wait_s_mean
+    assert other.cost == pytest.approx(2.0 * other.gpu_hours)
+    assert found.first_decision is not None
+    assert found.first_decision.other.type == "GangPlaced"
+    assert any(
+        slot.node.startswith("added-") for slot in found.first_decision.other.event.placement
+    )
+    assert found.comparison.jobs
+
+
+def test_a_changed_ceiling_is_the_first_thing_that_differs(day: Day) -> None:
+    found = forked(day, 20_000.0, parse_change(settings=["queue.research.gpus_max=64"]))
+    parting = found.comparison.parting
+    assert parting is not None
+    assert parting.other.type == "QueueDefined"
+    assert parting.other.event.queue.gpus_max == 64
+    first = found.first_decision
+    assert first is not None
+    placed = first.other.event
+    queue = next(
+        r.event.spec.queue
+        for r in day.log.events
+        if isinstance(r.event, e.JobSubmitted) and r.event.job == placed.job
+    )
+    assert (first.other.type, queue) == ("GangPlaced", "research")
+
+
+def losses(day: Day, after: float) -> list[e.Recorded]:
+    return [r for r in day.log.events if isinstance(r.event, e.NodeLost) and r.at > ORIGIN + after]
+
+
+def test_a_fault_that_does_not_happen_saves_what_it_took(day: Day) -> None:
+    lost = losses(day, 10_000.0)
+    assert lost
+    found = forked(day, 10_000.0, parse_change(without_fault=["all"]))
+    assert found.error.is_exact
+    assert found.comparison.parting.at == pytest.approx(lost[0].at)
+    assert found.comparison.other.succeeded > found.comparison.one.succeeded
+
+
+def test_a_fault_that_is_added_takes_its_node_down(day: Day) -> None:
+    at = ORIGIN + 30_000.0
+    fault = NodeFault(at, "rack-0-0", "", at + 1_000.0)
+    found = forked(day, 29_000.0, parse_change(with_fault=[fault]))
+    parting = found.comparison.parting
+    assert parting is not None
+    assert parting.at == at
+    assert parting.other.type in ("RanksExited", "NodeLost")
+
+
+def test_requests_that_no_longer_fit_are_told(day: Day) -> None:
+    found = forked(day, 10_000.0, parse_change(add_nodes=8))
+    assert all(":" in told for told in found.refused)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (parse_change(cordon=["nowhere"]), "there was no node 'nowhere' then"),
+        (parse_change(settings=["colour=blue"]), "cannot be set"),
+        (parse_change(settings=["queue.q.gpus_max=many"]), "no number of GPUs"),
+        (parse_change(without_fault=["nowhere"]), "no node"),
+    ],
+)
+def test_a_change_that_cannot_be_made_is_refused(day: Day, change: Change, told: str) -> None:
+    with pytest.raises(ForkError, match=told):
+        forked(day, 10_000.0, change)
+
+
+def test_work_is_learned_where_jobs_do_not_say_how_long_they_take() -> None:
+    """As on a real cluster, where the workload in a manifest means nothing."""
+    day = Day(14, jobs=200, day_s=30_000.0, racks=4, nodes=4).run()
+    silent = [
+        replace(r, event=replace(r.event, spec=replace(r.event.spec, workload=Workload())))
+        if isinstance(r.event, e.JobSubmitted)
+        else r
+        for r in day.log.events
+    ]
+    log = MemoryLog(silent)
+    found = asyncio.run(fork(log, at=ORIGIN + 10_000.0, until=ORIGIN + 25_000.0))
+    assert found.work == "learned from the log"
+    assert found.error.finish_s_median < 60.0
+    assert not found.error.is_exact
