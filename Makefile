@@ -56,6 +56,7 @@ up: $(STAMP) ## Start the control plane with everything embedded.
 
 docs: $(STAMP) ## Make docs/states.md, docs/kinds.md and docs/whatif.md again from the code.
 	$(BIN)/python docs/draw_states.py
+	$(BIN)/python docs/tell.py docs/incidents.md
 	$(BIN)/python docs/draw_kinds.py
 	$(BIN)/python docs/draw_whatif.py
 

@@ -236,7 +236,7 @@ class SimulatedCluster:
         self, seen: _Seen, key: _Key, job: Job, attempt: Attempt, ranks: tuple[int, ...]
     ) -> None:
         parts = what_to_do(job, attempt, ranks, self._now())
-        mishap = self._mishap(job, attempt, ranks)
+        mishap = _still_to_come(self._mishap(job, attempt, ranks), parts)
         seen.keys.append(key)
         seen.left += len(ranks)
         up = [rank for part in parts if part.elapsed_s is not None for rank in part.ranks]
@@ -390,6 +390,14 @@ class SimulatedCluster:
             oldest = self._over.popleft()
             if oldest.left == 0 and self._seen.get(oldest.job) is oldest:
                 del self._seen[oldest.job]
+
+
+def _still_to_come(mishap: m.Mishap | None, parts: tuple[m.Part, ...]) -> m.Mishap | None:
+    """A mishap counts from the beginning of the work, some of which may be done already."""
+    if mishap is None:
+        return None
+    done_s = max((part.elapsed_s or 0.0 for part in parts), default=0.0)
+    return mishap._replace(after_s=max(0.0, mishap.after_s - done_s)) if done_s else mishap
 
 
 def _exits(ends: tuple[m.End, ...]) -> tuple[Exit, ...]:

@@ -1,7 +1,7 @@
 """One future: the engine on the simulator, from the world as it was, asked what was asked."""
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import simpy
@@ -16,7 +16,7 @@ from controlplane.events import EngineStarted, Recorded
 from controlplane.model import NodeInfo
 from controlplane.ports import Snapshot
 from controlplane.world import World
-from simulator.faults import Fault, FaultKind, FaultModel
+from simulator.faults import Fault, FaultKind, FaultModel, Preset
 from simulator.topology import ClusterModel, Delays, NodeModel
 from studies.fork.branch_log import BranchLog
 from studies.fork.past import NodeFault, Timed
@@ -53,6 +53,8 @@ class Setting:
     nodes: Sequence[NodeInfo]
     delays: Delays
     seed: int
+    # Under which jobs end by themselves; its faults of nodes are those that really happened.
+    preset: Preset | None
     faults: Sequence[NodeFault]
     # Asked right at the fork, and later.
     first: Sequence[AnyCommand]
@@ -99,12 +101,27 @@ def _model(setting: Setting) -> ClusterModel:
     )
     known = {node.name for node in nodes}
     script = tuple(_fault(f, setting.at) for f in setting.faults if f.node in known)
-    return ClusterModel(nodes, setting.delays, FaultModel(script=script), setting.seed)
+    faults = FaultModel(script=script, preset=_without_node_faults(setting.preset))
+    return ClusterModel(nodes, setting.delays, faults, setting.seed)
+
+
+def _without_node_faults(preset: Preset | None) -> Preset | None:
+    return None if preset is None else replace(preset, node_rate_day=0.0, slow_rate_day=0.0)
+
+
+# How a simulated cluster tells of a node that it lost; a real one has its own words.
+_KINDS = {
+    "was reclaimed": FaultKind.SPOT_RECLAIM,
+    "is down for maintenance": FaultKind.MAINTENANCE,
+    "was given back": FaultKind.GIVEN_BACK,
+}
 
 
 def _fault(fault: NodeFault, fork_at: float) -> Fault:
     """A fault from before the fork is one that has been under way for a while."""
     at = max(fault.at, fork_at - 1.0)
     repair_s = None if fault.back_at is None else fault.back_at - at
-    kind = FaultKind.SPOT_RECLAIM if "reclaim" in fault.message else FaultKind.CRASH
-    return Fault(at_s=at, node=fault.node, repair_s=repair_s, kind=kind)
+    told = fault.message.removeprefix(f"node {fault.node} ")
+    kind = next((kind for words, kind in _KINDS.items() if told.startswith(words)), FaultKind.CRASH)
+    cause = told.removeprefix("crashed").removeprefix(": ")
+    return Fault(at_s=at, node=fault.node, repair_s=repair_s, kind=kind, cause=cause)

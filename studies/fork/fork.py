@@ -88,7 +88,7 @@ def run_fork(
 ) -> Forked:
     real = _ledger(origin, origin.real)
     as_written = is_as_written(real)
-    learned = None if as_written else Learned(real)
+    learned = Learned(real, trusts=as_written)
     control = run_branch(_setting(origin, Change(), model, learned))
     changed = control if change.is_none else run_branch(_setting(origin, change, model, learned))
     one, other = _ledger(origin, control.events), _ledger(origin, changed.events)
@@ -125,7 +125,7 @@ def _ledger(origin: Origin, events: Sequence[e.Recorded]) -> Ledger:
 
 
 def _setting(
-    origin: Origin, change: Change, model: ClusterModel | None, learned: Learned | None
+    origin: Origin, change: Change, model: ClusterModel | None, learned: Learned
 ) -> Setting:
     world = open_snapshot(origin.snapshot).world
     delays = delays_of(origin.real) if model is None else model.delays
@@ -136,18 +136,18 @@ def _setting(
     down = {f.node for f in faults if f.at == float("-inf")}
     silent = [n.name for n in world.nodes.values() if not n.ready and not n.removed]
     lasting = [NodeFault(float("-inf"), name) for name in silent if name not in down]
-    snapshot = origin.snapshot if learned is None else _with_work(origin.snapshot, learned)
     return Setting(
         at=origin.at,
         until=origin.until,
-        snapshot=snapshot,
+        snapshot=_with_work(origin.snapshot, learned),
         hash=origin.hash,
         nodes=[*nodes_with(change, world), *(info for _, info in joining.values())],
         delays=delays,
         seed=0 if model is None else model.seed,
+        preset=None if model is None else model.faults.preset,
         faults=[*faults, *lasting, *absent],
         first=commands_of(change, world),
-        asked=origin.asked if learned is None else learned.asked(origin.asked),
+        asked=learned.asked(origin.asked),
     )
 
 

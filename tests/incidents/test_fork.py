@@ -12,7 +12,9 @@ from controlplane.model import Workload
 from studies.fork import Change, Forked, ForkError, fork, parse_change
 from studies.fork.branch import run_branch
 from studies.fork.fork import _setting
+from studies.fork.learned import Learned
 from studies.fork.past import NodeFault, look_back
+from studies.ledger import Ledger
 from tests.incidents.day import ORIGIN, Day
 from tests.scenarios.scenario import run_now
 
@@ -29,7 +31,7 @@ def forked(day: Day, at: float, change: Change | None = None, **how) -> Forked: 
 def test_a_fork_without_a_change_is_what_happened_event_for_event(day: Day, at: float) -> None:
     """Bit for bit: every event, its time, its cause and who asked for it."""
     origin = run_now(look_back(day.log, at=ORIGIN + at, until=None))
-    branch = run_branch(_setting(origin, Change(), day.model, None))
+    branch = run_branch(_setting(origin, Change(), day.model, Learned(Ledger(), trusts=True)))
     assert said(branch.events) == said(origin.real)
     assert not branch.refused
 
