@@ -10,9 +10,7 @@ from collections.abc import Iterable, Sequence
 from controlplane.codec import GENESIS, Row, to_rows
 from controlplane.errors import LogConflict
 from controlplane.events import Recorded
-from controlplane.ports import Head, Snapshot
-
-SNAPSHOTS_KEPT = 8
+from controlplane.ports import Head, Snapshot, spare_snapshots
 
 
 class MemoryLog:
@@ -58,7 +56,7 @@ class MemoryLog:
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         self._snapshots[snapshot.position] = snapshot
-        for position in sorted(self._snapshots)[:-SNAPSHOTS_KEPT]:
+        for position in spare_snapshots(list(self._snapshots)):
             del self._snapshots[position]
 
     async def latest_snapshot(self, at_most: int | None = None) -> Snapshot | None:

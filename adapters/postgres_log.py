@@ -22,9 +22,8 @@ import asyncpg  # type: ignore[import-untyped]
 from controlplane.codec import GENESIS, Row, to_rows
 from controlplane.errors import LogConflict, LogCorrupt, LogUnavailable
 from controlplane.events import Recorded
-from controlplane.ports import Head, Snapshot
+from controlplane.ports import Head, Snapshot, spare_snapshots
 
-SNAPSHOTS_KEPT = 8
 READERS_MAX = 4
 
 SCHEMA_VERSION = 1
@@ -83,10 +82,7 @@ SAVE_SNAPSHOT = """
     INSERT INTO snapshots VALUES ($1, $2, $3)
     ON CONFLICT (position) DO UPDATE SET body = excluded.body, hash = excluded.hash
 """
-DROP_SNAPSHOTS = """
-    DELETE FROM snapshots WHERE position NOT IN
-    (SELECT position FROM snapshots ORDER BY position DESC LIMIT $1)
-"""
+DROP_SNAPSHOTS = "DELETE FROM snapshots WHERE position = ANY($1::bigint[])"
 LATEST_SNAPSHOT = """
     SELECT position, body, hash FROM snapshots
     WHERE position <= coalesce($1, position) ORDER BY position DESC LIMIT 1
@@ -195,7 +191,9 @@ class PostgresLog:
         with self._server.errors_translated():
             async with self._readers.acquire() as connection, connection.transaction():
                 await connection.execute(SAVE_SNAPSHOT, *snapshot, digest)
-                await connection.execute(DROP_SNAPSHOTS, SNAPSHOTS_KEPT)
+                there = await connection.fetch("SELECT position FROM snapshots")
+                spare = spare_snapshots([row[0] for row in there])
+                await connection.execute(DROP_SNAPSHOTS, spare)
 
     async def latest_snapshot(self, at_most: int | None = None) -> Snapshot | None:
         with self._server.errors_translated():

@@ -10,7 +10,14 @@ from controlplane.errors import LogCorrupt
 from controlplane.events import JobSubmitted, Recorded
 from controlplane.ports import EventLog, Head, Snapshot
 from controlplane.redeciding import Difference, Differs, Redecider
-from controlplane.replay import PAGE_ROWS, beginning, fold, open_snapshot, state_hash
+from controlplane.replay import (
+    PAGE_ROWS,
+    beginning,
+    collector_at_rest,
+    fold,
+    open_snapshot,
+    state_hash,
+)
 from controlplane.world import World
 
 
@@ -55,7 +62,8 @@ async def verify(log: EventLog, *, pin: Pin | None = None, decisions: bool = Fal
         await _walk_part(log, walk)
     elif decisions:
         try:
-            await _walk_whole(log, walk, decide=True)
+            with collector_at_rest():
+                await _walk_whole(log, walk, decide=True)
             walk.findings.decided_alike = True
         except Differs as differs:
             # That it was decided otherwise does not make it a bad log: the rest is looked at, too.

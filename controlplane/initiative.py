@@ -41,9 +41,11 @@ MAKES_ROOM: frozenset[type[e.Event]] = frozenset(
 
 def next_due(world: World, now: float) -> list[e.Event]:
     """What is due for the job that is longest overdue; empty if nothing is."""
-    job = world.next_due(now)
-    if job is None:
+    due_at = world.next_deadline()
+    if due_at is None or due_at > now:
         return []
+    job = world.next_due(now)
+    assert job is not None
     events = due(job, now)
     assert events, f"something was due for {job}, but nothing came of it"
     return events

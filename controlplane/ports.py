@@ -36,6 +36,23 @@ class Snapshot(NamedTuple):
     body: bytes
 
 
+SNAPSHOTS_KEPT = 8
+
+
+def spare_snapshots(positions: Sequence[int], most: int = SNAPSHOTS_KEPT) -> list[int]:
+    """The snapshots to drop so that at most so many are left, spread over the whole log.
+
+    The newest stays, for a start needs it. Of the others goes the one whose neighbours lie closest,
+    so that no instant of the past is far behind a snapshot.
+    """
+    kept, spare = sorted(positions), []
+    while len(kept) > most:
+        before = [0, *kept]
+        _, index = min((kept[i + 1] - before[i], i) for i in range(len(kept) - 1))
+        spare.append(kept.pop(index))
+    return spare
+
+
 class LogReader(Protocol):
     """What can be read of a log, by whoever does not write it."""
 

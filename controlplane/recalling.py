@@ -5,7 +5,7 @@ several commands could have left the same events, they come as candidates, the l
 whoever asks decides each and takes the one that gives what was recorded.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from controlplane import commands as c
@@ -13,7 +13,7 @@ from controlplane import events as e
 from controlplane.model import Cause, Exit
 from controlplane.world import World
 
-Candidates = Iterator[c.AnyCommand]
+Candidates = Iterable[c.AnyCommand]
 
 # The order in which one report's news is recorded; `RanksLost` may come once for each reason.
 _REPORT_ORDER: dict[type[e.Event], int] = {
@@ -31,7 +31,7 @@ def candidates(world: World, events: Sequence[e.Recorded], first: int) -> Candid
     None, if the event is no input. All of `events` happened at the same time.
     """
     recall = _RECALL.get(type(events[first].event))
-    return iter(()) if recall is None else recall(world, events, first)
+    return () if recall is None else recall(world, events, first)
 
 
 def is_input(event: e.Event) -> bool:
@@ -41,34 +41,33 @@ def is_input(event: e.Event) -> bool:
 
 def _report(world: World, events: Sequence[e.Recorded], first: int) -> Candidates:
     """The longest run of news that one report may have brought, and then every shorter one."""
-    job = world.jobs.get(events[first].event.job)  # type: ignore[attr-defined]
+    event: Any = events[first].event
+    job = world.jobs.get(event.job)
     if job is None or job.attempt is None:
-        return
-    last, order = first, -1
-    for recorded in events[first:]:
-        event = recorded.event
-        rank = _REPORT_ORDER.get(type(event), -1)
-        if rank < order or (rank == order and rank != 3) or event.stream != job.id:
+        return ()
+    end, size, order = first + 1, len(events), _REPORT_ORDER[type(event)]
+    while end < size:
+        more: Any = events[end].event
+        rank = _REPORT_ORDER.get(type(more), -1)
+        if rank < order or (rank == order and rank != 3) or more.job != event.job:
             break
-        order, last = rank, last + 1
-    ranks = job.attempt.ranks
-    for end in range(last, first, -1):
-        news = [recorded.event for recorded in events[first:end]]
-        subject = _first_rank(news[0])
-        run = ranks[subject].incarnation if subject < len(ranks) else 0
-        yield _report_of(job.id, news, run)
+        order, end = rank, end + 1
+    subject, ranks = _FIRST_RANK[type(event)](event), job.attempt.ranks
+    run = ranks[subject].incarnation if subject < len(ranks) else 0
+    if end == first + 1:
+        return (_report_of(event.job, (event,), run),)
+    news = [recorded.event for recorded in events[first:end]]
+    return [_report_of(event.job, news[:count], run) for count in range(len(news), 0, -1)]
 
 
-def _first_rank(event: e.Event) -> int:
-    match event:
-        case e.RanksExited(exits=exits):
-            return exits[0].rank if exits else 0
-        case e.RanksRestartedInPlace(counts=counts):
-            return counts[0][0] if counts else 0
-        case e.RanksStarted(ranks=ranks) | e.RanksGone(ranks=ranks) | e.RanksLost(ranks=ranks):
-            return ranks[0] if ranks else 0
-        case _:
-            raise AssertionError(event)
+# One of the ranks that the news is about; all of them are in the same run.
+_FIRST_RANK: dict[type[e.Event], Callable[[Any], int]] = {
+    e.RanksStarted: lambda event: event.ranks[0] if event.ranks else 0,
+    e.RanksExited: lambda event: event.exits[0].rank if event.exits else 0,
+    e.RanksGone: lambda event: event.ranks[0] if event.ranks else 0,
+    e.RanksLost: lambda event: event.ranks[0] if event.ranks else 0,
+    e.RanksRestartedInPlace: lambda event: event.counts[0][0] if event.counts else 0,
+}
 
 
 def _report_of(job: str, news: Sequence[e.Event], incarnation: int) -> c.ReportRanks:
@@ -76,24 +75,23 @@ def _report_of(job: str, news: Sequence[e.Event], incarnation: int) -> c.ReportR
     attempt = 0
     for event in news:
         match event:
-            case e.RanksStarted():
-                attempt, told["started"] = event.attempt, event.ranks
-            case e.RanksExited():
-                attempt, told["exited"] = event.attempt, event.exits
-            case e.RanksGone():
-                attempt, told["gone"] = event.attempt, event.ranks
-            case e.RanksLost():
-                attempt = event.attempt
+            case e.RanksStarted(attempt=attempt, ranks=ranks):
+                told["started"] = ranks
+            case e.RanksExited(attempt=attempt, exits=exits):
+                told["exited"] = exits
+            case e.RanksGone(attempt=attempt, ranks=ranks):
+                told["gone"] = ranks
+            case e.RanksLost(attempt=attempt):
                 lost = tuple(Exit(i, None, event.cause, event.message) for i in event.ranks)
                 told["leaving"] = (*told.get("leaving", ()), *lost)
-            case e.RanksRestartedInPlace():
-                attempt, told["restarted"] = event.attempt, event.counts
+            case e.RanksRestartedInPlace(attempt=attempt, counts=counts):
+                told["restarted"] = counts
             case _:
                 raise AssertionError(event)
     return c.ReportRanks(job=job, attempt=attempt, incarnation=incarnation, **told)
 
 
-def _submission(world: World, events: Sequence[e.Recorded], first: int) -> Candidates:
+def _submission(world: World, events: Sequence[e.Recorded], first: int) -> Iterator[c.AnyCommand]:
     recorded = events[first]
     event = recorded.event
     assert isinstance(event, e.JobSubmitted)
@@ -111,7 +109,7 @@ def _submission(world: World, events: Sequence[e.Recorded], first: int) -> Candi
         )
 
 
-def _request(world: World, events: Sequence[e.Recorded], first: int) -> Candidates:
+def _request(world: World, events: Sequence[e.Recorded], first: int) -> Iterator[c.AnyCommand]:
     recorded = events[first]
     event = recorded.event
     assert isinstance(event, e.JobEvent)
@@ -145,7 +143,7 @@ _REQUESTS: dict[type[e.Event], Callable[..., c.AnyCommand]] = {
 }
 
 
-def _lost_ranks(world: World, events: Sequence[e.Recorded], first: int) -> Candidates:
+def _lost_ranks(world: World, events: Sequence[e.Recorded], first: int) -> Iterator[c.AnyCommand]:
     """Ranks that were told to end. Those let go with a job's scaling come behind that request."""
     event = events[first].event
     assert isinstance(event, e.RanksLost)
@@ -158,7 +156,7 @@ def _plain(make: Callable[[Any], c.AnyCommand]) -> Callable[..., Candidates]:
 
     def recall(world: World, events: Sequence[e.Recorded], first: int) -> Candidates:
         recorded = events[first]
-        yield _signed(make(recorded.event), recorded)
+        return (_signed(make(recorded.event), recorded),)
 
     return recall
 

@@ -20,7 +20,7 @@ from controlplane.errors import LogCorrupt, Rejected
 from controlplane.initiative import MAKES_ROOM, next_due, one_pass
 from controlplane.ports import LogReader
 from controlplane.recalling import candidates
-from controlplane.replay import PAGE_ROWS, beginning
+from controlplane.replay import PAGE_ROWS, beginning, collector_at_rest
 from controlplane.world import World
 
 SHOWN_MAX = 3
@@ -76,12 +76,15 @@ class Redecider:
 
     def take(self, events: Iterable[e.Recorded]) -> None:
         pending = self._pending
+        now = pending[0].at if pending else None
         for recorded in events:
-            if pending and recorded.at != pending[0].at:
-                # What follows a cut is a new engine; for what an engine leaves is never half done.
-                self._whole = not isinstance(recorded.event, e.EngineStarted)
-                self._instant(pending)
-                pending.clear()
+            if recorded.at != now:
+                if pending:
+                    # What follows a cut is a new engine; an engine leaves nothing half done.
+                    self._whole = type(recorded.event) is not e.EngineStarted
+                    self._instant(pending)
+                    pending.clear()
+                now = recorded.at
             pending.append(recorded)
 
     def finish(self, *, whole: bool = True) -> None:
@@ -108,17 +111,17 @@ class Redecider:
 
     def _next(self, events: Sequence[e.Recorded], first: int, now: float) -> int:
         """Takes in what belongs together from here on; returns where the next begins."""
-        if isinstance(events[first].event, e.EngineStarted):
-            self._apply(events[first])
-            return first + 1
+        world, recorded = self.world, events[first]
+        if type(recorded.event) is e.EngineStarted:
+            return self._accept(events, first, 1)
         closest: Difference | None = None
-        for command in candidates(self.world, events, first):
-            if command.id and command.id in self.world.receipts:
+        for command in candidates(world, events, first):
+            if command.id and command.id in world.receipts:
                 why = f"the command {command.id} was answered before"
                 closest = _nearer(closest, _differ(events, first, (), why))
                 continue
             try:
-                decided = decide(self.world, command, now)
+                decided = decide(world, command, now)
             except Rejected as refusal:
                 why = f"today this is refused ({refusal.code}): {refusal.message}"
                 closest = _nearer(closest, _differ(events, first, (), why))
@@ -130,23 +133,25 @@ class Redecider:
         return self._own(events, first, now, closest)
 
     def _accept(self, events: Sequence[e.Recorded], first: int, count: int) -> int:
+        """Takes in what was found to be decided alike, as far as the log has it."""
         # A command that decides nothing leaves nothing behind; something recorded came of this one.
         assert count, events[first]
-        for recorded in islice(events, first, first + count):
-            self._apply(recorded)
-        self._passed = False
-        return min(first + count, len(events))
-
-    def _apply(self, recorded: e.Recorded) -> None:
+        end = min(first + count, len(events))
+        apply, watch, index = self.world.apply, self._watch, first
         try:
-            self.world.apply(recorded)
+            while index < end:
+                recorded = events[index]
+                apply(recorded)
+                if type(recorded.event) in MAKES_ROOM:
+                    self._room = True
+                if watch is not None:
+                    watch(recorded)
+                index += 1
         except (AssertionError, LookupError) as error:
             told = f"this cannot have happened: {error}"
-            raise LogCorrupt(recorded.position, told) from error
-        if type(recorded.event) in MAKES_ROOM:
-            self._room = True
-        if self._watch is not None:
-            self._watch(recorded)
+            raise LogCorrupt(events[index].position, told) from error
+        self._passed = False
+        return end
 
     # -- what was decided without being asked ------------------------------------------------
 
@@ -176,8 +181,7 @@ class Redecider:
                 raise Differs(closest if closest and index == first else difference)
             if index == len(events):
                 break
-            self._apply(events[index])
-            index += 1
+            index = self._accept(events, index, 1)
         if index == first:
             why = "a scheduling pass decides nothing here"
             raise Differs(closest or _differ(events, first, (), why))
@@ -250,11 +254,12 @@ async def redecide(log: LogReader, *, whole: bool = True) -> Difference | None:
     """
     world, digest = await beginning(log)
     redecider, position = Redecider(world), world.position
-    try:
-        while rows := await log.read(position, PAGE_ROWS):
-            redecider.take(map(from_row, check_chain(rows, after=position, previous=digest)))
-            position, digest = rows[-1][0], rows[-1][8]
-        redecider.finish(whole=whole)
-    except Differs as differs:
-        return differs.difference
+    with collector_at_rest():
+        try:
+            while rows := await log.read(position, PAGE_ROWS):
+                redecider.take(map(from_row, check_chain(rows, after=position, previous=digest)))
+                position, digest = rows[-1][0], rows[-1][8]
+            redecider.finish(whole=whole)
+        except Differs as differs:
+            return differs.difference
     return None

@@ -49,12 +49,12 @@ async def rebuild(
 
     Raises LogCorrupt, with the first bad position, if the log is not what was written to it.
     """
-    with _collector_at_rest():
+    with collector_at_rest():
         return await _rebuild(log, position, at, use_snapshot)
 
 
 @contextmanager
-def _collector_at_rest() -> Iterator[None]:
+def collector_at_rest() -> Iterator[None]:
     """Nothing made here is part of a cycle, and looking for some would cost a tenth of the time."""
     was_on = gc.isenabled()
     gc.disable()

@@ -21,9 +21,7 @@ from adapters.sqlite_log.opening import transaction
 from controlplane.codec import GENESIS, Row, to_rows
 from controlplane.errors import LogConflict, LogCorrupt
 from controlplane.events import Recorded
-from controlplane.ports import Head, Snapshot
-
-SNAPSHOTS_KEPT = 8
+from controlplane.ports import Head, Snapshot, spare_snapshots
 
 # The casts give every reader the same types, whatever a damaged file holds. For the payload it also
 # saves the string that a decoder would only have to turn back into bytes.
@@ -197,10 +195,9 @@ def _save_snapshot(connection: sqlite3.Connection, snapshot: Snapshot) -> None:
             "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)",
             (position, body, _snapshot_hash(position, body)),
         )
-        connection.execute(
-            "DELETE FROM snapshots WHERE position NOT IN "
-            "(SELECT position FROM snapshots ORDER BY position DESC LIMIT ?)",
-            (SNAPSHOTS_KEPT,),
+        there = [row[0] for row in connection.execute("SELECT position FROM snapshots")]
+        connection.executemany(
+            "DELETE FROM snapshots WHERE position = ?", [(p,) for p in spare_snapshots(there)]
         )
 
 

@@ -111,7 +111,7 @@ def _inputs(
 def _request(world: World, window: Sequence[e.Recorded]) -> list[c.AnyCommand]:
     first, second = window[0], window[-1]
     together = window if second.at == first.at and second.cause == first.cause else window[:1]
-    command = next(candidates(world, together, 0), None)
+    command = next(iter(candidates(world, together, 0)), None)
     return [command] if isinstance(command, _REQUESTS) else []
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from controlplane import codec
+from controlplane.redeciding import Redecider
 from controlplane.replay import fold, state_hash
 from controlplane.state import State
 from controlplane.world import World
@@ -41,6 +42,16 @@ def test_an_old_log_is_written_today_as_it_was_then(path):
         if codec.EVENT_TYPES[row[3]].version == row[4]:
             again = codec.to_line(codec.to_rows([recorded], codec.GENESIS)[0])
             assert codec.from_line(again)[5] == row[5]
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_an_old_log_is_decided_today_as_it_was_then(path):
+    """A release that decides otherwise on purpose says so in its changelog, and keeps its own."""
+    if not json.loads(path.with_suffix(".json").read_text()).get("decided_by_an_engine"):
+        pytest.skip("a history drawn by chance, in which nothing was decided by an engine")
+    redecider = Redecider(World())
+    redecider.take(map(codec.from_row, rows_of(path)))
+    redecider.finish()
 
 
 def test_every_type_of_event_is_in_some_log():
