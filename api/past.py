@@ -15,16 +15,21 @@ from api.control import CONTROL
 from api.events import POSITION_MAX
 from api.routes import Route, answer_bytes, encode, route
 from controlplane.codec import Row
+from controlplane.decider import find_job
 from controlplane.errors import Rejected
 from controlplane.ports import EventLog, Head, LogReader, Snapshot
 from controlplane.queries import (
+    JobDetail,
     JobView,
     NodeView,
     QueueView,
+    Why,
+    job_detail,
     job_view,
     node_view,
     nodes,
     queue_view,
+    why,
 )
 from controlplane.replay import rebuild, state_hash
 from controlplane.world import World
@@ -45,6 +50,17 @@ class StateQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         | Annotated[datetime, Meta(tz=True)]
         | UnsetType
     ) = UNSET
+    job: (
+        Annotated[str, Meta(max_length=127, description="NAMESPACE/NAME: this job in full, too.")]
+        | UnsetType
+    ) = UNSET
+
+
+class JobThen(Struct, frozen=True, kw_only=True):
+    """One job in full: its ranks with their devices, its restarts, and why it was as it was."""
+
+    detail: JobDetail
+    why: Why
 
 
 class State(Struct, frozen=True, kw_only=True):
@@ -56,6 +72,8 @@ class State(Struct, frozen=True, kw_only=True):
     jobs: list[JobView]
     nodes: list[NodeView]
     queues: list[QueueView]
+    # The job that was asked for; null if none was.
+    job: JobThen | None = None
 
 
 class Past:
@@ -66,9 +84,9 @@ class Past:
         self._turns = asyncio.Semaphore(AT_ONCE_MAX)
         self._waiting = 0
 
-    async def state(self, *, position: int | None, at: float | None) -> bytes:
+    async def state(self, *, position: int | None, at: float | None, job: str = "") -> bytes:
         """The state as JSON."""
-        return await self.look(lambda log: _state(log, position=position, at=at))
+        return await self.look(lambda log: _state(log, position=position, at=at, job=job))
 
     async def look(self, question: Callable[[LogReader], Coroutine[Any, Any, T]]) -> T:
         """What a question finds in the log; it is asked in a thread of its own."""
@@ -103,23 +121,30 @@ class _FromAnotherLoop:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
 
-async def _state(log: LogReader, *, position: int | None, at: float | None) -> bytes:
+async def _state(log: LogReader, *, position: int | None, at: float | None, job: str) -> bytes:
     rebuilt = await rebuild(log, position=position, at=at)
-    return _written(rebuilt.world)
+    return encode(state_of(rebuilt.world, job))
 
 
-def _written(world: World) -> bytes:
+def state_of(world: World, job: str = "") -> State:
+    """The world as people see it; `job` is NAMESPACE/NAME of one to see in full."""
     queues = (queue_view(world, name) for name in sorted(world.queues))
-    return encode(
-        State(
-            position=world.position,
-            at=world.at,
-            state_hash=state_hash(world),
-            jobs=[job_view(job) for job in world.jobs.values()],
-            nodes=[node_view(world, node) for node in nodes(world)],
-            queues=[queue for queue in queues if queue is not None],
-        )
+    return State(
+        position=world.position,
+        at=world.at,
+        state_hash=state_hash(world),
+        jobs=[job_view(job) for job in world.jobs.values()],
+        nodes=[node_view(world, node) for node in nodes(world)],
+        queues=[queue for queue in queues if queue is not None],
+        job=job_then(world, job) if job else None,
     )
+
+
+def job_then(world: World, name: str) -> JobThen:
+    """Raises Rejected if there was no such job."""
+    namespace, _, plain = name.rpartition("/")
+    found = find_job(world, namespace or "default", plain)
+    return JobThen(detail=job_detail(found), why=why(world, found))
 
 
 async def get_state(request: web.Request, query: StateQuery) -> web.Response:
@@ -129,7 +154,9 @@ async def get_state(request: web.Request, query: StateQuery) -> web.Response:
     head = (await request.app[CONTROL].log.head()).position
     if position is not None and position > head:
         raise Rejected("no_such_position", f"the log ends at {head}", field="position")
-    state = await request.app[PAST].state(position=position, at=None if at is UNSET else at)
+    job = "" if query.job is UNSET else query.job
+    instant = None if at is UNSET else at
+    state = await request.app[PAST].state(position=position, at=instant, job=job)
     return answer_bytes(state)
 
 
@@ -139,6 +166,6 @@ ROUTES: tuple[Route, ...] = (
     route(
         "GET", "/v1/state", get_state, "The world after an event, or at an instant",
         query=StateQuery, answers={200: State},
-        problems=("invalid_parameter", "no_such_position", "busy"),
+        problems=("invalid_parameter", "no_such_position", "no_such_job", "busy"),
     ),
 )  # fmt: skip

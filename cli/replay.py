@@ -10,17 +10,16 @@ from rich.text import Text
 from api import past
 from cli import film
 from cli.cluster_tables import nodes_table, queues_table
-from cli.complaints import WRONG_USAGE, Complaint
+from cli.complaints import NO_SUCH_JOB, WRONG_USAGE, Complaint
 from cli.exported import ExportedLog
-from cli.job_tables import list_table
+from cli.job_tables import detail, list_table, why_text
 from cli.sources import parse_source, reading
 from cli.tables import write, write_json
 from cli.times import parse_time, stamp
 from cli.transfer import ends_in, events_after
 from cli.walking import Step, Steps, Walker
 from controlplane.ports import EventLog
-from controlplane.queries import job_view, node_view, nodes, queue_view
-from controlplane.replay import beginning, rebuild, state_hash
+from controlplane.replay import beginning, rebuild
 from controlplane.world import World
 
 
@@ -64,6 +63,7 @@ def replay(
       muster replay muster.db --at 2026-11-16T03:12:00Z
       muster replay incident.jsonl --position 4711 --json
       muster replay muster.db --step --from 4700 --position 4711
+      muster replay muster.db --at -2h --job team/flaky       its ranks, devices and reasons then
       muster replay muster.db --step --job team/flaky --from -2h
       muster replay muster.db --step --node rack-0-1 --back
       muster replay incident.bundle --watch --speed 600
@@ -77,16 +77,35 @@ def replay(
     if watch:
         asyncio.run(film.play(source, first, until or moment or _text(position), speed))
         return
-    walks = step or job is not None or node is not None or back or until is not None
-    if walks:
+    pictured = moment is not None or position is not None
+    told = job is not None or node is not None
+    if step or back or first is not None or until is not None or (told and not pictured):
         steps = Steps(job, node)
         asyncio.run(_walk(source, first, until or moment or _text(position), steps, back, as_json))
         return
     world = asyncio.run(_world(source, moment, position))
     if as_json:
-        write_json(then(world))
+        write_json(past.state_of(world, "" if job is None else _full(world, job)))
+    elif job is not None:
+        _show_job(world, _full(world, job))
     else:
         write(picture(world))
+
+
+def _full(world: World, name: str) -> str:
+    """NAMESPACE/NAME of a job that is named in any way; raises Complaint if there was none."""
+    for job in world.jobs.values():
+        if name in (job.id, job.name, f"{job.namespace}/{job.name}"):
+            return f"{job.namespace}/{job.name}"
+    raise Complaint(f"there was no job {name} then", exit_code=NO_SUCH_JOB)
+
+
+def _show_job(world: World, name: str) -> None:
+    found = past.job_then(world, name)
+    click.echo(f"After event {world.position}, at {stamp(world.at)}\n")
+    write(detail(found.detail, world.at))
+    click.echo()
+    write(why_text(found.why))
 
 
 def _text(position: int | None) -> str | None:
@@ -163,21 +182,8 @@ async def _time(log: EventLog, text: str) -> float:
         raise click.BadParameter(f"{error}.", param_hint="--at") from None
 
 
-def then(world: World) -> past.State:
-    """As `GET /v1/state` tells it."""
-    queues = [queue_view(world, name) for name in sorted(world.queues)]
-    return past.State(
-        position=world.position,
-        at=world.at,
-        state_hash=state_hash(world),
-        jobs=[job_view(job) for job in world.jobs.values()],
-        nodes=[node_view(world, node) for node in nodes(world)],
-        queues=[queue for queue in queues if queue is not None],
-    )
-
-
 def picture(world: World) -> RenderableType:
-    seen = then(world)
+    seen = past.state_of(world)
     head = f"After event {seen.position}, at {stamp(seen.at)}; state {seen.state_hash[:12]}"
     parts: list[RenderableType] = [Text(head, style="bold"), Text("")]
     parts.append(list_table(seen.jobs, seen.at, all_namespaces=True) if seen.jobs else "no jobs")

@@ -88,3 +88,18 @@ def test_an_analysis_names_what_failed(log: Path, muster: Muster) -> None:
         assert title in ran.out
     found = muster("analyse", log, "--from", "-1h", "--json").json
     assert found["until"] - found["since"] == pytest.approx(3600)
+
+
+def test_one_job_is_shown_in_full_as_it_was(log: Path, muster: Muster) -> None:
+    ran = muster("replay", log, "--at", "-3h", "--job", "job-1")
+    assert ran.code in (0, 102)
+    listed = muster("replay", log, "--at", "-3h", "--json").json["jobs"]
+    queued = next(job for job in listed if job["phase"] == "Queued")
+    name = f"{queued['namespace']}/{queued['name']}"
+    ran = muster("replay", log, "--at", "-3h", "--job", name)
+    assert ran.code == 0
+    assert "in queue" in ran.out
+    found = muster("replay", log, "--at", "-3h", "--job", name, "--json").json["job"]
+    assert found["why"]["phase"] == "Queued"
+    assert found["why"]["reasons"]
+    assert muster("replay", log, "--at", "-3h", "--job", "nobody").code == 102

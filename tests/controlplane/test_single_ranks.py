@@ -5,7 +5,7 @@ import pytest
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane.attempt import RankState
-from controlplane.effects import ranks_to_run, wanted
+from controlplane.effects import newly_wanted, ranks_to_run, wanted
 from controlplane.job import Phase
 from controlplane.model import Cause, DoneWhen, Exit, RestartPolicy, RestartRule, RestartScope, Role
 from tests.controlplane.specification import Given, exited, node, running_job, spec, submit
@@ -213,6 +213,16 @@ def elastic_job():
 
 def scale(replicas):
     return c.ScaleJob(namespace="default", name="train", role="Worker", replicas=replicas)
+
+
+def test_a_gang_that_grew_within_one_step_is_asked_for_anew():
+    """The engine compares what is wanted before and after the step, which has both events."""
+    given = elastic_job()
+    before = given.job()
+    given.when(scale(4)).when_scheduled()
+
+    assert ranks_to_run(given.job()) == [0, 1, 2, 3]
+    assert newly_wanted(before, given.job()) is not None
 
 
 def test_an_elastic_gang_grows_while_it_runs():
