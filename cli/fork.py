@@ -28,7 +28,11 @@ JOBS_MAX = 20
 @click.option("--at", "moment", metavar="TIME", required=True, help="Where the futures part.")
 @click.option("--until", metavar="TIME", help="Where they end; the log's end if left out.")
 @click.option(
-    "--set", "settings", metavar="NAME=VALUE", multiple=True, help="queue.NAME.gpus_max=N, or none."
+    "--set",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="policy=DISCIPLINE, policy.FIELD=VALUE or queue.NAME.FIELD=VALUE.",
 )
 @click.option("--add-nodes", type=click.IntRange(0), default=0, help="More nodes like the first.")
 @click.option("--cordon", metavar="NODE", multiple=True, help="This node takes no new work.")
@@ -68,6 +72,7 @@ def fork_command(
     Examples:
       muster fork muster.db --at 2026-11-16T03:12:00Z --cordon rack-0-1
       muster fork incident.bundle --at -2h --set queue.research.gpus_max=64
+      muster fork muster.db --at -1d --set policy=easy_backfill --set policy.quarantine_after=3
       muster fork muster.db --at -1d --until -12h --add-nodes 4 --json
       muster fork muster.db --at -6h --without-fault rack-1-2 --with-fault rack-0-0@-5h+30m
     """

@@ -46,6 +46,9 @@ class EngineOptions(msgspec.Struct, frozen=True):
     resync_s: float | None = 60.0
     # After how many events a snapshot is taken; None means never.
     snapshot_every: int | None = 100_000
+    # Whether it takes over between two steps of another engine, as if it were the same one: it
+    # records no start, and decides nothing before something happens. For forks of the past.
+    carries_on: bool = False
 
 
 class Engine:
@@ -122,9 +125,10 @@ class Engine:
         self._snapshot_at = self.world.position
         await self._cluster.connect(self.submit)
         step = self._begin()
-        step.record(e.EngineStarted(self._epoch, self._options.release))
-        self._decide_what_is_due(step)
-        self._place_gangs(step)
+        if not self._options.carries_on:
+            step.record(e.EngineStarted(self._epoch, self._options.release))
+            self._decide_what_is_due(step)
+            self._place_gangs(step)
         await self._commit(step)
         self._leads = True
         self._answer(step)

@@ -56,6 +56,8 @@ def one_pass(world: World, now: float) -> Iterator[e.Event]:
 
     Each is to be taken into the world before the next one is asked for.
     """
+    if not (any(world.waiting.values()) or world.growing or world.crippled or world.claimed):
+        return
     snapshot = Snapshot(world, now)
     explains = _explains if world.policy.records_reasons else None
     decisions = Pass(snapshot, explains, everyone=False).run()

@@ -186,5 +186,7 @@ _RECALL: dict[type[e.Event], Callable[[World, Sequence[e.Recorded], int], Candid
     e.NodeCordoned: _plain(lambda event: c.CordonNode(node=event.node)),
     e.NodeUncordoned: _plain(lambda event: c.UncordonNode(node=event.node)),
     e.QueueDefined: _plain(lambda event: c.DefineQueue(queue=event.queue)),
+    e.QueueRemoved: _plain(lambda event: c.RemoveQueue(name=event.name)),
+    e.PolicySet: _plain(lambda event: c.SetPolicy(policy=event.policy)),
     e.ClusterSurveyed: _plain(lambda event: c.ReportSurveyed()),
 }

@@ -272,7 +272,7 @@ class SimulatedCluster:
         if seen is None or seen.attempt < attempt.number:
             seen = self._seen[job.id] = _Seen(job.id, attempt.number)
             seen.stopping = True
-            if self._since_s(stopped_at(job, attempt)):
+            if stopped_at(job, attempt) <= self._inherits_at:
                 self._stop_inherited(seen, job, attempt)
                 return
             self._put_away(seen)

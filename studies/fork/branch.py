@@ -12,7 +12,7 @@ from adapters.simulated_cluster import SimulatedCluster
 from controlplane.commands import AnyCommand
 from controlplane.engine import Answer, Engine, EngineOptions
 from controlplane.errors import Rejected
-from controlplane.events import EngineStarted, Recorded
+from controlplane.events import Recorded
 from controlplane.model import NodeInfo
 from controlplane.ports import Snapshot
 from controlplane.world import World
@@ -20,8 +20,6 @@ from simulator.faults import Fault, FaultKind, FaultModel, Preset
 from simulator.topology import ClusterModel, Delays, NodeModel
 from studies.fork.branch_log import BranchLog
 from studies.fork.past import NodeFault, Timed
-
-RELEASE = "fork"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What happened from the fork on. `events` are without the engine's own start."""
+    """What happened from the fork on."""
 
     events: Sequence[Recorded]
     world: World
@@ -66,14 +64,13 @@ def run_branch(setting: Setting) -> Branch:
     env = simpy.Environment(initial_time=setting.at)
     log = BranchLog(setting.snapshot, setting.hash)
     cluster = SimulatedCluster(env, _model(setting), inherits_at=setting.at)
-    options = EngineOptions(release=RELEASE, resync_s=None, snapshot_every=None)
+    options = EngineOptions(resync_s=None, snapshot_every=None, carries_on=True)
     engine = Engine(SimpyClock(env), log, cluster, options)
     refused: list[Refusal] = []
     as_process(env, engine.run())
     env.process(_people(env, engine, setting, refused))
     env.run(until=env.timeout(setting.until - setting.at + 1e-6))
-    events = [r for r in log.events if not isinstance(r.event, EngineStarted)]
-    return Branch(events, engine.world, refused)
+    return Branch(log.events, engine.world, refused)
 
 
 def _people(

@@ -2,13 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar, get_type_hints
 
+from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace as changed
 
 from controlplane import commands as c
 from controlplane.model import NodeInfo, Queue
 from controlplane.world import World
 from studies.fork.past import NodeFault
+
+T = TypeVar("T", bound=Struct)
+
+ACTOR = "fork"
+SETTABLE = "policy=DISCIPLINE, policy.FIELD=VALUE, queue.NAME.FIELD=VALUE"
 
 
 class ForkError(ValueError):
@@ -63,29 +70,51 @@ def parse_change(
 def commands_of(change: Change, world: World) -> list[c.AnyCommand]:
     """What is asked at the fork so that the settings take effect; raises ForkError."""
     asked: list[c.AnyCommand] = []
-    for number, (name, value) in enumerate(change.settings):
-        asked.append(_setting(world, name, value, f"fork-set-{number}"))
+    policy, queues = world.policy, dict(world.queues)
+    for name, value in change.settings:
+        match name.split("."):
+            case ["policy"]:
+                policy = _with_field(policy, "discipline", value, name)
+            case ["policy", *path]:
+                policy = _with_field(policy, ".".join(path), value, name)
+            case ["queue", queue, *path] if path:
+                known = queues.get(queue, Queue(queue))
+                queues[queue] = _with_field(known, ".".join(path), value, name)
+            case _:
+                raise ForkError(f"{name!r} cannot be set; what can: {SETTABLE}")
+    if policy != world.policy:
+        asked.append(c.SetPolicy(id="fork-policy", actor=ACTOR, policy=policy))
+    for name, wanted in queues.items():
+        if world.queues.get(name) != wanted:
+            asked.append(c.DefineQueue(id=f"fork-queue-{name}", actor=ACTOR, queue=wanted))
     for node in change.cordoned:
         _require_node(world, node)
-        asked.append(c.CordonNode(id=f"fork-cordon-{node}", actor="fork", node=node))
+        asked.append(c.CordonNode(id=f"fork-cordon-{node}", actor=ACTOR, node=node))
     return asked
 
 
-def _setting(world: World, name: str, value: str, id: str) -> c.AnyCommand:
-    match name.split("."):
-        case ["queue", queue, "gpus_max"]:
-            known = world.queues.get(queue, Queue(queue))
-            return c.DefineQueue(id=id, actor="fork", queue=_with_ceiling(known, value))
-        case _:
-            raise ForkError(f"{name!r} cannot be set; what can: queue.NAME.gpus_max=N (or none)")
+def _with_field(value: T, path: str, text: str, name: str) -> T:
+    """The same policy or queue with one field, or one field of a field, changed."""
+    field, _, rest = path.partition(".")
+    if field not in value.__struct_fields__ or field == "name":
+        known = ", ".join(x for x in value.__struct_fields__ if x != "name")
+        raise ForkError(f"{name!r} cannot be set; the fields are: {known}")
+    inner = getattr(value, field)
+    if rest:
+        if not isinstance(inner, Struct):
+            raise ForkError(f"{name!r} cannot be set; {field} has no fields of its own")
+        return changed(value, **{field: _with_field(inner, rest, text, name)})
+    hint = get_type_hints(type(value))[field]
+    try:
+        plain = None if text == "none" else _plain(text)
+        return changed(value, **{field: convert(plain, hint, strict=False)})
+    except ValidationError as error:
+        raise ForkError(f"{name}: {text!r} will not do: {error}") from None
 
 
-def _with_ceiling(queue: Queue, value: str) -> Queue:
-    if value == "none":
-        return changed(queue, gpus_max=None)
-    if not value.isdigit():
-        raise ForkError(f"{value!r} is no number of GPUs, nor none")
-    return changed(queue, gpus_max=int(value))
+def _plain(text: str) -> object:
+    """A list where there are commas, else the text itself; numbers are made of it as needed."""
+    return [part.strip() for part in text.split(",")] if "," in text else text
 
 
 def _require_node(world: World, name: str) -> None:

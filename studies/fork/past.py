@@ -22,6 +22,8 @@ _REQUESTS = (
     c.DeleteJob,
     c.ScaleJob,
     c.DefineQueue,
+    c.RemoveQueue,
+    c.SetPolicy,
     c.CordonNode,
     c.UncordonNode,
 )

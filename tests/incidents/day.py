@@ -1,6 +1,7 @@
 """A busy simulated day to look back at: many jobs, many people, and hardware that fails.
 
-Everything is drawn from one seed. Policy changes belong here as soon as a policy can be set.
+Everything is drawn from one seed. The policy changes several times: strict lines, lines that may be
+passed, back-fill, preemption by priority, and nodes that are put aside when they fail too often.
 """
 
 from collections.abc import Iterator
@@ -15,13 +16,18 @@ from adapters.simulated_cluster import SimulatedCluster
 from controlplane import commands as c
 from controlplane.engine import Engine, EngineOptions
 from controlplane.model import (
+    Discipline,
     DoneWhen,
     JobSpec,
+    Policy,
+    Preempt,
     Queue,
+    Reclaim,
     RestartPolicy,
     RestartRule,
     RestartScope,
     Role,
+    WithinQueue,
     Workload,
 )
 from simulator.faults import FaultModel
@@ -90,6 +96,7 @@ def commands(seed: int, *, jobs: int, day_s: float = DAY_S) -> list[Timed]:
             at += dice.expovariate(1 / 200.0)
             asked.append((at, _some_request(dice, f"{number}-{turn}", who, name, elastic)))
     asked += _cordons(dice, day_s)
+    asked += _policies(day_s)
     return sorted(asked, key=lambda timed: timed[0])
 
 
@@ -110,6 +117,20 @@ def _cordons(dice: Random, day_s: float) -> Iterator[Timed]:
         queue = Queue("research", dice.choice([None, 16, 32, 64]))
         asked = c.DefineQueue(id=f"queue-{number}", actor="ann", queue=queue)
         yield dice.uniform(10.0, day_s * 0.9), asked
+
+
+def _policies(day_s: float) -> Iterator[Timed]:
+    lower = Preempt(within_queue=WithinQueue.LOWER, reclaim=Reclaim.ANY)
+    policies = (
+        Policy(discipline=Discipline.FIFO_FIT),
+        Policy(discipline=Discipline.FIFO_FIT, preempt=lower, protected_s=60.0),
+        Policy(discipline=Discipline.EASY_BACKFILL, quarantine_after=1),
+        Policy(discipline=Discipline.SHORTEST_FIT, packing="spread", ageing_per_hour=1.0),
+        Policy(preempt=lower),
+    )
+    for number, policy in enumerate(policies, 1):
+        at = day_s * number / (len(policies) + 1) + 0.5
+        yield at, c.SetPolicy(id=f"policy-{number}", actor="ann", policy=policy)
 
 
 class Day:
