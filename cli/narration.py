@@ -20,8 +20,8 @@ def tell(event: e.Event) -> str:
             return f"node {node} no longer answers{_because(message)}"
         case e.NodeRemoved(node=node):
             return f"node {node} left the cluster"
-        case e.NodeCordoned(node=node):
-            return f"node {node} takes no new work"
+        case e.NodeCordoned(node=node, reason=reason):
+            return f"node {node} takes no new work{_because(reason)}"
         case e.NodeUncordoned(node=node):
             return f"node {node} takes work again"
         case e.QueueDefined(queue=queue):

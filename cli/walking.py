@@ -119,11 +119,11 @@ class Walker:
 
     def _why(self, recorded: e.Recorded) -> str:
         """Who asked; or, for a decision, the event or the time that called for it."""
-        if is_input(recorded.event):
+        if is_input(recorded):
             self._last_input = recorded.position, recorded.at
         if recorded.actor or recorded.cause:
             return f"asked by {recorded.actor or recorded.cause}"
-        if is_input(recorded.event):
+        if is_input(recorded):
             return ""
         position, at = self._last_input
         return f"event {position}" if at == recorded.at else "it was due"

@@ -34,9 +34,33 @@ def candidates(world: World, events: Sequence[e.Recorded], first: int) -> Candid
     return () if recall is None else recall(world, events, first)
 
 
-def is_input(event: e.Event) -> bool:
-    """Whether an event tells what somebody asked or the cluster reported."""
-    return type(event) in _RECALL or isinstance(event, e.EngineStarted)
+def is_input(recorded: e.Recorded) -> bool:
+    """Whether an event tells what somebody asked or the cluster reported.
+
+    What people ask for may also be decided without them, and then it has no cause: a node that is
+    lost too often is cordoned by the policy.
+    """
+    kind = type(recorded.event)
+    if kind in _ASKED:
+        return bool(recorded.cause)
+    return kind in _RECALL or kind is e.EngineStarted
+
+
+_ASKED = frozenset(
+    {
+        e.JobSubmitted,
+        e.JobCancelled,
+        e.JobSuspended,
+        e.JobResumed,
+        e.JobScaled,
+        e.JobDeleteRequested,
+        e.NodeCordoned,
+        e.NodeUncordoned,
+        e.QueueDefined,
+        e.QueueRemoved,
+        e.PolicySet,
+    }
+)
 
 
 def _report(world: World, events: Sequence[e.Recorded], first: int) -> Candidates:

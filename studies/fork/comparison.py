@@ -87,8 +87,8 @@ def part(one: Sequence[e.Recorded], other: Sequence[e.Recorded]) -> Parting | No
 
 def part_in_decisions(one: Sequence[e.Recorded], other: Sequence[e.Recorded]) -> Parting | None:
     """The same for decisions alone: what was asked differs where something was changed."""
-    mine = [x for x in one if not is_input(x.event)]
-    theirs = [x for x in other if not is_input(x.event)]
+    mine = [x for x in one if not is_input(x)]
+    theirs = [x for x in other if not is_input(x)]
     return part(mine, theirs)
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+import yaml
 from msgspec.structs import replace
 
 from adapters.memory_log import MemoryLog
@@ -84,6 +85,23 @@ def test_a_changed_ceiling_is_the_first_thing_that_differs(day: Day) -> None:
         if isinstance(r.event, e.JobSubmitted) and r.event.job == placed.job
     )
     assert (first.other.type, queue) == ("GangPlaced", "research")
+
+
+def test_a_changed_policy_differs_first_at_a_decision_that_names_it() -> None:
+    """A node that fails again and again, and a policy that puts it aside."""
+    from examples.incident import BEGIN, CLUSTER, night
+    from simulator.topology import parse_cluster
+
+    model = parse_cluster(yaml.safe_load(CLUSTER.read_text()))
+    change = parse_change(settings=["policy.quarantine_after=3"])
+    found = run_now(fork(MemoryLog(night()), at=BEGIN + 2_520.0, change=change, model=model))
+    assert found.error.is_exact
+    assert found.comparison.parting.other.type == "PolicySet"
+    assert found.comparison.parting.other.event.policy.quarantine_after == 3
+    first = found.first_decision.other
+    assert (first.type, first.event.node) == ("NodeCordoned", "rack-0-1")
+    assert "quarantine: lost 3 times" in first.event.reason
+    assert found.comparison.other.restarts < found.comparison.one.restarts
 
 
 def losses(day: Day, after: float) -> list[e.Recorded]:
