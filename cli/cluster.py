@@ -215,7 +215,7 @@ def queue_set(
     \b
     Examples:
       muster queue set research nominal=32 parent=lab borrow_max=16
-      muster queue set research discipline=easy_backfill preempt.within_queue=lower
+      muster queue set research discipline=easy_backfill
     """
     if gpus_max is not None and no_ceiling:
         raise click.UsageError("give either --gpus-max N or --no-ceiling.")

@@ -72,9 +72,9 @@ def fork_command(
     Examples:
       muster fork muster.db --at 2026-11-16T03:12:00Z --cordon rack-0-1
       muster fork incident.bundle --at -2h --set queue.research.gpus_max=64
-      muster fork muster.db --at -1d --set policy=easy_backfill --set policy.quarantine_after=3
+      muster fork muster.db --at -1d --set policy=easy_backfill
       muster fork muster.db --at -1d --until -12h --add-nodes 4 --json
-      muster fork muster.db --at -6h --without-fault rack-1-2 --with-fault rack-0-0@-5h+30m
+      muster fork muster.db --at -6h --with-fault rack-0-0@-5h+30m
     """
     wanted = _Wanted(moment, until, settings, add_nodes, cordon, without_fault, with_fault)
     model = None if cluster is None else read_cluster(f"sim:{cluster}", None)

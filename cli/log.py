@@ -258,7 +258,7 @@ def test_command(bundle: str, into: str, name: str | None) -> None:
     \b
     Examples:
       muster log test incident.bundle.gz
-      muster log test incident.bundle.gz --into tests/regressions --name flapping-gang
+      muster log test incident.bundle.gz --into tests --name flapping
     """
     written = asyncio.run(regression.write_test(parse_source(bundle), into, name))
     click.echo(f"{written} is a test; run it with: pytest {written}")

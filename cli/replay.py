@@ -63,7 +63,7 @@ def replay(
       muster replay muster.db --at 2026-11-16T03:12:00Z
       muster replay incident.jsonl --position 4711 --json
       muster replay muster.db --step --from 4700 --position 4711
-      muster replay muster.db --at -2h --job team/flaky       its ranks, devices and reasons then
+      muster replay muster.db --at -2h --job team/flaky
       muster replay muster.db --step --job team/flaky --from -2h
       muster replay muster.db --step --node rack-0-1 --back
       muster replay incident.bundle --watch --speed 600

@@ -188,7 +188,7 @@ def whatif(**given: Any) -> None:
       muster whatif --trace jobs.csv --nodes 64x8 --policy fifo,easy --out study
       muster whatif --trace jobs.csv --nodes 48x8,64x8 --replications 20
       muster whatif --trace jobs.csv --nodes 64x8 --goal 'wait_p90_s<=1h'
-      muster whatif --trace jobs.csv --gpus 1024 --policy easy --schedule-out schedule.csv
+      muster whatif --trace jobs.csv --gpus 64 --policy easy --schedule-out s.csv
     """
     try:
         if given["stats"]:

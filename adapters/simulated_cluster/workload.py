@@ -10,7 +10,7 @@ through the incarnations of that rank.
 from collections import defaultdict
 
 from adapters.simulated_cluster.training import training_of
-from controlplane.attempt import Attempt, Rank, RankState, launched_at
+from controlplane.attempt import Attempt, Rank, RankState, launched_at, staying
 from controlplane.job import Job, Phase
 from controlplane.model import RestartScope
 from simulator.gangs import Part
@@ -80,7 +80,9 @@ def asked_at(job: Job, attempt: Attempt, index: int) -> float:
     rank = attempt.ranks[index]
     if rank.incarnation == 0 and index < job.spec.size:
         first = job.spec.role_of(index)[0].starts_after
-        ups = [attempt.ranks[i].started_at for i in job.spec.ranks_of(first)] if first else []
+        there = staying(attempt, job.spec.size)
+        firsts = [i for i in job.spec.ranks_of(first) if i < there] if first else []
+        ups = [attempt.ranks[i].started_at for i in firsts]
         known = [at for at in ups if at is not None]
         if known:
             return max(known)
