@@ -173,10 +173,10 @@ def _file(request: web.Request, name: str, media_type: str) -> web.Response:
 
 
 def _found(request: web.Request) -> Study:
-    return request.app[DESK].find(request.match_info["id"])
+    return request.app[DESK].find(request.match_info["name"])
 
 
-_STUDY = "/v1/studies/{id}"
+_STUDY = "/v1/studies/{name}"
 
 ROUTES: tuple[Route, ...] = (
     route(

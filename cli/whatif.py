@@ -186,9 +186,9 @@ def whatif(**given: Any) -> None:
     \b
     Examples:
       muster whatif --trace jobs.csv --nodes 64x8 --policy fifo,easy --out study
-      muster whatif --trace jobs.csv --nodes 48x8,64x8 --replications 20
-      muster whatif --trace jobs.csv --nodes 64x8 --goal 'wait_p90_s<=1h'
-      muster whatif --trace jobs.csv --gpus 64 --policy easy --schedule-out s.csv
+      muster whatif --trace jobs.csv --nodes 48x8,64x8 --replications 20 --out s2
+      muster whatif --trace jobs.csv --nodes 64x8 --goal 'wait_p90_s<=1h' --out s3
+      muster whatif --trace jobs.csv --gpus 1024 --schedule-out schedule.csv
     """
     try:
         if given["stats"]:
