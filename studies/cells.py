@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from controlplane.engine import EngineOptions
 from studies.answers.summary import summarise
 from studies.answers.waiting import completion_times, waits
 from studies.policies import policy_named
@@ -22,6 +23,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker is told: a cell, and what is wanted of it beside the numbers."""
 
     cell: Cell
+    # Another release may decide otherwise, so its results are others.
+    release: str = EngineOptions().release
     # The window of the Gantt chart, as begin and length in seconds.
     window: tuple[float, float] | None = None
     jobs_csv: bool = False
