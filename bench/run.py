@@ -15,6 +15,7 @@ from rich.table import Table
 from bench import (
     append,
     engine,
+    forecasts,
     http,
     incidents,
     library_baseline,
@@ -37,6 +38,7 @@ SUITES = {
     "incidents": incidents.run,
     "virtual": virtual.run,
     "studies": studies.run,
+    "forecasts": forecasts.run,
     "http": http.run,
     "watchers": watchers.run,
     "rendering": rendering.run,

@@ -22,7 +22,7 @@ from adapters.simulated_cluster import SimulatedCluster
 from controlplane.codec import GENESIS
 from controlplane.engine import Engine, EngineOptions
 from controlplane.job import FINISHED, Job, Phase
-from controlplane.model import Workload
+from controlplane.model import Discipline, Workload
 from controlplane.replay import take_snapshot
 from controlplane.state import Image, Node, State
 from simulator.faults import FaultModel
@@ -57,6 +57,7 @@ def forecast(
     job = next(each for each in image.jobs if each.id == question.job)
     lengths = lengths_of(image.jobs, question.now)
     live = [each for each in image.jobs if each.phase not in FINISHED or each.live_attempt]
+    live = [each for each in live if not _never_matters(each, job, image)]
     model = _model(image.nodes, lengths.start_s)
     # Nobody will read why jobs of a future that may never be had to wait.
     policy = replace(image.policy, records_reasons=False)
@@ -81,6 +82,19 @@ def forecast(
         runs=len(starts),
         basis=lengths.told(job),
     )
+
+
+def _never_matters(other: Job, job: Job, image: Image) -> bool:
+    """Whether it stands behind the job in a line that nobody passes in."""
+    if other.phase is not Phase.QUEUED or job.phase is not Phase.QUEUED or other is job:
+        return False
+    queue = next((q for q in image.queues if q.name == job.spec.queue), None)
+    own = None if queue is None else queue.discipline
+    if (own or image.policy.discipline) is not Discipline.STRICT_FIFO:
+        return False
+    if other.spec.queue != job.spec.queue or image.policy.ageing_per_hour:
+        return False
+    return (-other.spec.priority, other.queued_as) > (-job.spec.priority, job.queued_as)
 
 
 def _with_length(job: Job, lengths: Lengths, dice: Random, now: float) -> Job:

@@ -1,0 +1,66 @@
+"""A forecast on a busy cluster of a thousand nodes: how long the answer takes, and from how many runs."""
+
+from random import Random
+from time import perf_counter
+from typing import Any
+
+import simpy
+
+from adapters.memory_log import MemoryLog
+from adapters.simpy_clock import SimpyClock, as_process
+from adapters.simulated_cluster import SimulatedCluster
+from api.forecasts import SECONDS_MAX
+from controlplane.commands import SubmitJob
+from controlplane.engine import Engine, EngineOptions
+from controlplane.job import Phase
+from controlplane.model import DoneWhen, JobSpec, Role, Workload
+from controlplane.world import World
+from simulator.topology import Delays, grid
+from studies.forecast import Question, forecast
+
+GOAL_S = 1.0
+
+
+def run(quick: bool) -> list[dict[str, Any]]:
+    world = busy_world(jobs=1_500 if quick else 3_000)
+    queued = list(world.by_phase[Phase.QUEUED])
+    places = {"10th": 9, "100th": 99, "last": len(queued) - 1}
+    return [_asked(world, queued[place], name, len(queued)) for name, place in places.items()]
+
+
+def busy_world(jobs: int) -> World:
+    """A thousand nodes of eight GPUs, all in use, and a long queue."""
+    env = simpy.Environment()
+    cluster = SimulatedCluster(env, grid(20, 50, 8, delays=Delays(5.0, 0.0, 2.0)))
+    options = EngineOptions(resync_s=None, snapshot_every=None)
+    engine = Engine(SimpyClock(env), MemoryLog(), cluster, options)
+    as_process(env, engine.run())
+    env.run(1.0)
+    dice = Random(1)
+    for number in range(jobs):
+        gpus = dice.choice((1, 1, 8, 16, 64))
+        spec = JobSpec(
+            roles=(Role(name="Worker", replicas=max(1, gpus // 8), gpus=min(gpus, 8)),),
+            done_when=DoneWhen("Worker"),
+            workload=Workload(dice.lognormvariate(7, 1.5)),
+        )
+        name = f"j{number}"
+        engine.submit(SubmitJob(id=name, job=name, namespace="default", name=name, spec=spec))
+    env.run(1_000.0)
+    return engine.world
+
+
+def _asked(world: World, job: str, place: str, waiting: int) -> dict[str, Any]:
+    began = perf_counter()
+    question = Question(world.image(), job, world.at)
+    told = forecast(question, enough=lambda done: perf_counter() - began > SECONDS_MAX)
+    took = perf_counter() - began
+    return {
+        "name": f"forecast of the {place} of {waiting:,} waiting jobs, 1,000 nodes",
+        "value": round(took, 2),
+        "baseline": GOAL_S,
+        "ratio": round(GOAL_S / took, 2),
+        "target": 1.0,
+        "unit": "s",
+        "note": f"baseline is the goal; {told.runs} runs",
+    }
