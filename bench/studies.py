@@ -120,7 +120,8 @@ def _faulty_month(days: float) -> dict[str, Any]:
     """A thousand nodes with published faults: what one run of a question costs."""
     dice, at, rows = Random(1), 0.0, []
     while at < days * DAY:
-        at += dice.expovariate(200 / DAY)
+        # About four fifths of what the cluster can do.
+        at += dice.expovariate(130 / DAY)
         gpus = dice.choice((8, 8, 16, 32, 64, 256))
         rows.append((round(at), gpus, round(min(dice.lognormvariate(10.0, 1.5), 10 * DAY))))
     submit, gpus, length = zip(*rows, strict=True)

@@ -25,8 +25,44 @@ SCHEDULING = (
     "tests/controlplane/test_scheduling_properties.py",
 )
 PHYSICS = ("tests/simulator", "tests/adapters/test_simulated_training.py")
+STUDIES = ("tests/studies",)
 
 BUGS = (
+    Bug(
+        "studies: a checkpoint that is only half written counts",
+        "studies/checkpointing.py",
+        "math.floor(ran_s",
+        "math.ceil(ran_s",
+        STUDIES,
+    ),
+    Bug(
+        "studies: an attempt does not know the one before it",
+        "studies/recorder.py",
+        "self.previous.append(self._attempt[job])",
+        "self.previous.append(-1)",
+        STUDIES,
+    ),
+    Bug(
+        "studies: differences are not taken pair by pair",
+        "studies/comparison.py",
+        "None if a is None or b is None else a - b",
+        "None if a is None or b is None else a",
+        STUDIES,
+    ),
+    Bug(
+        "studies: rows are counted instead of lines",
+        "studies/workloads/csv_trace.py",
+        "self.lines.append(reader.line_num)",
+        "self.lines.append(len(self.rows))",
+        STUDIES,
+    ),
+    Bug(
+        "studies: what was computed before an interruption is computed again",
+        "studies/store.py",
+        "        return document if isinstance(document, dict) else None",
+        "        return None",
+        STUDIES,
+    ),
     Bug(
         "SQLite: the fence does not look at the epoch",
         "adapters/sqlite_log/log.py",
