@@ -55,10 +55,10 @@ def _clear(result: dict[str, Any]) -> list[str]:
     ]
     if not unclear:
         return ["Every scenario's p90 wait differs clearly from the base's."]
-    names = ", ".join(escape(name) for name in unclear[:4])
-    more = f" and {len(unclear) - 4} more" if len(unclear) > 4 else ""
+    names = "; ".join(f"<b>{escape(name)}</b>" for name in unclear[:4])
+    more = f"; and {len(unclear) - 4} more" if len(unclear) > 4 else ""
     return [
-        f"Chance alone could explain the difference in p90 wait from the base of {names}{more}."
+        f"Chance alone could explain the difference in p90 wait from the base of: {names}{more}."
     ]
 
 

@@ -48,8 +48,9 @@ def _cell(
     text = tell(value["mean"])
     small = []
     if value["low"] is not None:
-        # None of these can be negative, whatever a symmetrical interval says.
-        small.append(f"{tell(max(0.0, value['low']))} to {tell(value['high'])}")
+        # None of these can be negative, and no share above 1, whatever a symmetrical interval says.
+        high = min(1.0, value["high"]) if tell is percent else value["high"]
+        small.append(f"{tell(max(0.0, value['low']))} to {tell(high)}")
     difference = entry.get("against_base", {}).get(name)
     kind = ""
     if difference is not None and difference["relative"] is not None:
