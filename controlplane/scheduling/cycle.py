@@ -281,7 +281,8 @@ class Pass:
                 if plan is not None:
                     return self._move_aside(least, plan)
             eviction = evict_for(snapshot, least, flavor)
-            if eviction is not None:
+            # Without victims it is not room that is missing, but what its queue may hold.
+            if eviction is not None and eviction.victims:
                 return self._evict(least, eviction)
             if snapshot.world.policy.consolidate and self._reclaim_and_move(least, flavor):
                 return True

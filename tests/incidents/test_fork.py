@@ -37,7 +37,7 @@ def test_a_fork_without_a_change_is_what_happened_event_for_event(day: Day, at: 
     assert not branch.refused
 
 
-@pytest.mark.parametrize("seed", [11, 13, 14])
+@pytest.mark.parametrize("seed", [11, 12, 13])
 def test_other_days_are_carried_on_as_they_were(seed: int) -> None:
     day = Day(seed, jobs=300, day_s=30_000.0, racks=2, nodes=4).run()
     for at in (2_000.0, 10_000.5, 20_001.0):
