@@ -45,7 +45,7 @@ def cluster_model(seed: int, *, racks: int = 6, nodes: int = 8) -> ClusterModel:
     return ClusterModel(model.nodes, model.delays, faults, seed)
 
 
-def some_spec(dice: Random) -> JobSpec:
+def some_spec(dice: Random, ttl_s: float | None = None) -> JobSpec:
     gpus = dice.choice([1, 1, 1, 2, 4, 8, 8, 16, 32])
     luck = dice.random()
     code, failing = (0, None) if luck < 0.8 else dice.choice([(1, None), (137, 1), (137, 2)])
@@ -67,14 +67,16 @@ def some_spec(dice: Random) -> JobSpec:
         priority=dice.choice([0, 0, 0, 5]),
         restart=RestartPolicy(limit=3, scope=scope),
         active_deadline_s=dice.choice([None, None, 7_200.0]),
-        ttl_s=dice.choice([None, 3_600.0]),
+        ttl_s=dice.choice([ttl_s, 3_600.0]),
         workload=Workload(
             duration_s=dice.lognormvariate(5.6, 1.1), exit_code=code, failing_attempts=failing
         ),
     )
 
 
-def commands(seed: int, *, jobs: int, day_s: float = DAY_S) -> list[Timed]:
+def commands(
+    seed: int, *, jobs: int, day_s: float = DAY_S, ttl_s: float | None = None
+) -> list[Timed]:
     """What people ask in a day, in the order of time (in seconds from its beginning)."""
     dice = Random(f"{seed}/people")
     asked: list[Timed] = [(1.0, c.DefineQueue(id="q", actor="ann", queue=Queue("research", 16)))]
@@ -87,7 +89,7 @@ def commands(seed: int, *, jobs: int, day_s: float = DAY_S) -> list[Timed]:
             job=f"j{number:06}",
             namespace="team",
             name=name,
-            spec=some_spec(dice),
+            spec=some_spec(dice, ttl_s),
             suspended=dice.random() < 0.02,
         )
         asked.append((at, submit))
@@ -137,7 +139,14 @@ class Day:
     """The engine on the simulator, asked what was drawn; `log` holds what came of it."""
 
     def __init__(
-        self, seed: int = 1, *, jobs: int = 300, day_s: float = DAY_S, witness=None, **cluster
+        self,
+        seed: int = 1,
+        *,
+        jobs: int = 300,
+        day_s: float = DAY_S,
+        ttl_s: float | None = None,
+        witness=None,
+        **cluster,
     ) -> None:  # type: ignore[no-untyped-def]
         self.seed, self.day_s = seed, day_s
         self.model = cluster_model(seed, **cluster)
@@ -148,7 +157,7 @@ class Day:
         options = EngineOptions(resync_s=600.0, snapshot_every=None)
         clock = SimpyClock(self.env)
         self.engine = Engine(clock, self.log, self.cluster, options, on_recorded=witness)
-        self.asked = commands(seed, jobs=jobs, day_s=day_s)
+        self.asked = commands(seed, jobs=jobs, day_s=day_s, ttl_s=ttl_s)
 
     def run(self) -> "Day":
         as_process(self.env, self.engine.run())

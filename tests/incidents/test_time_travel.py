@@ -80,7 +80,7 @@ def test_the_state_at_random_positions_is_the_one_that_was_live() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_day_of_100000_events_is_replayed_at_1000_random_positions() -> None:
-    day, hashes = witnessed(0.02, jobs=14_500, racks=12, nodes=8)
+    day, hashes = witnessed(0.02, jobs=11_500, racks=12, nodes=8, ttl_s=1_800.0)
     assert len(day.log.events) >= 100_000
     assert len(hashes) >= 1_000
     check_every_hash(day, hashes)
