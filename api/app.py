@@ -86,7 +86,7 @@ def make_app(
     """
     limits = limits or Limits()
     routes = (*ROUTES, *more)
-    door = Door((r.path for r in routes if r.is_open), requests_max=limits.requests_max)
+    door = Door(routes, requests_max=limits.requests_max)
     app = web.Application(middlewares=[door.enter], client_max_size=limits.body_bytes_max)
     app[CONTROL] = control
     app[CLUSTER] = cluster

@@ -1,7 +1,8 @@
 """What every request passes: is there room, who asks, what went wrong, how long did it take."""
 
 import logging
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 
 from aiohttp import web
@@ -11,6 +12,7 @@ from aiohttp.typedefs import Handler
 from api.access import ACCESS, ACTOR
 from api.metrics import METRICS
 from api.problems import problem_of, respond
+from api.routes import Route
 from api.stream import FEED
 from controlplane.errors import Rejected
 
@@ -18,10 +20,11 @@ REQUESTS_MAX = 1_000
 
 
 class Door:
-    """The one middleware. What is at `open_paths` is answered whoever asks."""
+    """The one middleware. What is at an open route is answered whoever asks."""
 
-    def __init__(self, open_paths: Iterable[str], *, requests_max: int = REQUESTS_MAX) -> None:
-        self._open_paths = frozenset(open_paths)
+    def __init__(self, routes: Sequence[Route], *, requests_max: int = REQUESTS_MAX) -> None:
+        self._open_paths = frozenset(route.path for route in routes if route.is_open)
+        self._methods = _methods(routes)
         self._requests_max = requests_max
         self._inside = 0
 
@@ -47,9 +50,17 @@ class Door:
             if request.writer.output_size > 0:
                 # A stream has begun; it can only be cut.
                 raise
-            headers = error.headers if isinstance(error, web.HTTPMethodNotAllowed) else None
-            allow = None if headers is None else {"Allow": headers["Allow"]}
-            return respond(problem_of(error), allow)
+            if isinstance(error, web.HTTPMethodNotAllowed):
+                error = self._told_exactly(request, error)
+                return respond(problem_of(error), {"Allow": error.headers["Allow"]})
+            return respond(problem_of(error))
+
+    def _told_exactly(
+        self, request: web.Request, error: web.HTTPMethodNotAllowed
+    ) -> web.HTTPMethodNotAllowed:
+        """An address of its own takes only its own methods, not those of a name in its place."""
+        methods = self._methods.get(request.path, error.allowed_methods)
+        return web.HTTPMethodNotAllowed(error.method, methods)
 
     def _note(self, request: web.Request, response: web.StreamResponse, seconds: float) -> None:
         method, status = request.method, response.status
@@ -59,6 +70,13 @@ class Door:
             # The path as it came, still percent-encoded, so that it cannot break the line.
             path, actor = request.rel_url.raw_path, request.get(ACTOR, "-")
             access_logger.info("%s %s %d %.1f ms %s", method, path, status, seconds * 1e3, actor)
+
+
+def _methods(routes: Sequence[Route]) -> Mapping[str, set[str]]:
+    found = defaultdict[str, set[str]](set)
+    for route in routes:
+        found[route.path] |= {route.method, "HEAD"} if route.method == "GET" else {route.method}
+    return dict(found)
 
 
 def _route_of(request: web.Request) -> str:

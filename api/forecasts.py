@@ -1,6 +1,6 @@
 """When a job will start and end: the live state run forward, in a thread, for a moment.
 
-Every forecast is kept until it can be compared with what happened; GET /v1/studies/forecasts tells
+Every forecast is kept until it can be compared with what happened; GET /v1/forecasts tells
 how wrong they were.
 """
 
@@ -77,7 +77,7 @@ async def tell_accuracy(request: web.Request, query: NoQuery) -> web.Response:
 
 ROUTES: tuple[Route, ...] = (
     route(
-        "GET", "/v1/studies/forecasts", tell_accuracy, "How wrong forecasts were",
+        "GET", "/v1/forecasts", tell_accuracy, "How wrong forecasts were",
         query=NoQuery, answers={200: Accuracy},
     ),
 )  # fmt: skip

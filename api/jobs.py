@@ -20,6 +20,7 @@ from controlplane import commands as c
 from controlplane.decider import find_job
 from controlplane.errors import Rejected
 from controlplane.job import Job
+from controlplane.kinds.kind import Submission
 from controlplane.kinds.registry import read_manifest
 from controlplane.plan import Plan, plan
 from controlplane.ports import Cluster
@@ -69,21 +70,11 @@ class Submitted(NamedTuple):
 
 
 async def submit_job(request: web.Request, query: SubmitQuery) -> web.Response:
-    submission = read_manifest(await request.app[BODIES].document(request))
-    check_writable(submission.spec)
-    command = c.SubmitJob(
-        id=command_id(request),
-        actor=request[ACTOR],
-        job=new_job_id(),
-        namespace=submission.namespace,
-        name=submission.name,
-        spec=submission.spec,
-        suspended=submission.suspended,
-    )
-    control = request.app[CONTROL]
+    submission = await _read(request)
+    command = _command(request, submission)
     if query.plan:
-        planned = await _planned(request, command, query)
-        return answer(planned, headers=notices(submission.warnings))
+        return await _planned(request, submission, command, with_forecast=query.forecast)
+    control = request.app[CONTROL]
     submitted = await control.submit_then(command, _submitted)
     is_new = submitted.receipt.stream == command.job
     detail = submitted.detail
@@ -99,16 +90,43 @@ async def submit_job(request: web.Request, query: SubmitQuery) -> web.Response:
     )
 
 
-async def _planned(request: web.Request, command: c.SubmitJob, query: "SubmitQuery") -> PlanAnswer:
+async def forecast_job(request: web.Request, query: NoQuery) -> web.Response:
+    """The same as a plan: who asks for a study looks for it among the studies."""
+    submission = await _read(request)
+    return await _planned(request, submission, _command(request, submission), with_forecast=True)
+
+
+async def _read(request: web.Request) -> Submission:
+    submission = read_manifest(await request.app[BODIES].document(request))
+    check_writable(submission.spec)
+    return submission
+
+
+def _command(request: web.Request, submission: Submission) -> c.SubmitJob:
+    return c.SubmitJob(
+        id=command_id(request),
+        actor=request[ACTOR],
+        job=new_job_id(),
+        namespace=submission.namespace,
+        name=submission.name,
+        spec=submission.spec,
+        suspended=submission.suspended,
+    )
+
+
+async def _planned(
+    request: web.Request, submission: Submission, command: c.SubmitJob, *, with_forecast: bool
+) -> web.Response:
     """The plan, and a forecast from the very same state."""
     forecaster = request.app[FORECASTS]
 
     def ask(world: World) -> tuple[Plan, Question | None]:
         planned = plan(world, command)
-        return planned, forecaster.draft(world, command) if query.forecast else None
+        return planned, forecaster.draft(world, command) if with_forecast else None
 
     planned, question = await request.app[CONTROL].ask(ask)
-    return PlanAnswer(**asdict(planned), forecast=await forecaster.answer(question))
+    told = PlanAnswer(**asdict(planned), forecast=await forecaster.answer(question))
+    return answer(told, headers=notices(submission.warnings))
 
 
 def _submitted(world: World, receipt: Receipt) -> Submitted:
@@ -186,6 +204,12 @@ ROUTES: tuple[Route, ...] = (
         problems=("invalid_manifest", "unknown_kind", "invalid_job", "unknown_queue",
                   "can_never_fit", "name_taken", "idempotency_key_reused", *BODY_PROBLEMS),
         headers=(HEADER,),
+    ),
+    route(
+        "POST", "/v1/studies/forecast", forecast_job, "When a job would start and end",
+        query=NoQuery, body=Manifest, answers={200: PlanAnswer},
+        problems=("invalid_manifest", "unknown_kind", "invalid_job", "unknown_queue",
+                  "can_never_fit", "name_taken", *BODY_PROBLEMS),
     ),
     route(
         "GET", "/v1/jobs", list_jobs, "List jobs, page by page",

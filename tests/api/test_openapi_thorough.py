@@ -13,7 +13,7 @@ from tests.api.test_openapi_fuzz import CHECKS, check, document, url
 __all__ = ["url"]
 
 # A manifest can be of thirty forms with hundreds of fields each; those are tried at random alone.
-MANIFESTS = ["/v1/jobs", "/v1/convert"]
+MANIFESTS = ["/v1/jobs", "/v1/convert", "/v1/studies/forecast"]
 limits = document(coverage=True).exclude(path=MANIFESTS, method="POST")
 manifests = document().include(path=MANIFESTS, method="POST")
 
