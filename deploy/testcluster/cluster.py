@@ -1,0 +1,79 @@
+"""The whole test cluster: up, down, and what may be done to its nodes."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+
+from deploy.testcluster import builds, controlplane, images, nodes, processes
+from deploy.testcluster.places import Place, Trouble, node_name, settle
+
+MADE_UP = "made-up-nodes"
+NEEDED = ("ip", "nsenter", "unshare", "openssl", "umount")
+
+
+def build(place: Place) -> None:
+    builds.build(place)
+    images.make(place)
+
+
+def up(place: Place, *, real: int = 2, gpus: int = 8, made_up: int = 0) -> None:
+    """Starts what does not run yet, and returns when every node takes pods."""
+    check()
+    build(place)
+    settle(place)
+    controlplane.up(place)
+    for node in range(1, real + 1):
+        nodes.up(place, node, gpus)
+    if made_up:
+        start_made_up(place, made_up, gpus)
+    for node in range(1, real + 1):
+        nodes.wait_ready(place, node, gpus)
+
+
+def down(place: Place) -> None:
+    if not place.state.exists():
+        return
+    processes.stop(place.state, MADE_UP)
+    for node in nodes.known(place):
+        nodes.down(place, node)
+    controlplane.down(place)
+    shutil.rmtree(place.state)
+
+
+def start_made_up(place: Place, count: int, gpus: int) -> None:
+    module = ["deploy.testcluster.madeup", str(place.kubeconfig), str(count), str(gpus)]
+    env = {**os.environ, "PYTHONPATH": str(nodes.CHECKOUT)}
+    processes.start(place.state, MADE_UP, [sys.executable, "-m", *module], env)
+
+
+def check() -> None:
+    """Says in one sentence what this machine lacks."""
+    if os.geteuid() != 0:
+        raise Trouble("namespaces and control groups need root: run as root, or set KUBECONFIG")
+    missing = [name for name in NEEDED if not shutil.which(name)]
+    if missing:
+        raise Trouble(f"missing: {', '.join(missing)}; apt-get install iproute2 util-linux openssl")
+
+
+def told(place: Place) -> str:
+    lines = [
+        f"# Kubernetes {place.kubernetes}, cluster {place.number}, state in {place.state}",
+        f"# control plane: {controlplane.status(place)}",
+        f"# nodes: {', '.join(map(node_name, nodes.known(place))) or 'none'}",
+        f"export KUBECONFIG={place.kubeconfig}",
+        f"export PATH={place.programs}:$PATH    # kubectl",
+    ]
+    return "\n".join(lines)
+
+
+Deed = Callable[..., None]
+DEEDS: dict[str, Deed] = {
+    "up": lambda place, node: nodes.up(place, node),
+    "off": nodes.off,
+    "kill": nodes.kill,
+    "start": nodes.start,
+    "sicken": nodes.sicken,
+    "unplug": nodes.unplug,
+    "plug": lambda place, node: nodes.unplug(place, node, plugged=True),
+}

@@ -1,0 +1,205 @@
+"""etcd, the API server, the scheduler, the controllers and the names: the part without nodes."""
+
+import json
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from deploy.testcluster import builds, certificates, processes, versions
+from deploy.testcluster.places import Place, Trouble
+
+ETCD_PORT = 2379
+SCHEDULER_PORT = 10259
+CONTROLLERS_PORT = 10257
+# Quick enough for tests: how long a node may be silent before it counts as lost. The kubelets and
+# the made-up nodes say every two seconds that they are there.
+NODE_GRACE_S = 8
+ORDER = ("etcd", "apiserver", "scheduler", "controllers", "dns")
+
+
+def up(place: Place) -> None:
+    certificates.make(place)
+    _bridge(place)
+    start(place, "etcd")
+    start(place, "apiserver")
+    for name in ("scheduler", "controllers"):
+        start(place, name)
+    if has_dns(place):
+        start(place, "dns")
+
+
+def down(place: Place) -> None:
+    for name in reversed(ORDER):
+        processes.stop(place.state, name)
+    subprocess.run(["ip", "link", "delete", place.bridge], capture_output=True)
+
+
+def start(place: Place, name: str) -> None:
+    """One daemon; etcd and the API server are waited for."""
+    processes.start(place.state, name, COMMANDS[name](place))
+    if name == "etcd":
+        _wait(place, name, lambda: _get(f"http://{place.loopback}:{ETCD_PORT}/health") != "")
+    if name == "apiserver":
+        _wait(place, name, lambda: api_get(place, "/readyz") == "ok")
+
+
+def has_dns(place: Place) -> bool:
+    """CoreDNS speaks to Kubernetes 1.21 and newer only."""
+    return versions.minor(place.kubernetes) >= 21
+
+
+def api_get(place: Place, path: str) -> str:
+    """What the API server answers; "" if it does not."""
+    pki = place.state / "pki"
+    context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+    context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
+    return _get(f"https://{place.api}:443{path}", context)
+
+
+def _get(url: str, context: ssl.SSLContext | None = None) -> str:
+    try:
+        with urllib.request.urlopen(url, timeout=2, context=context) as answer:
+            return str(answer.read().decode())
+    except (urllib.error.URLError, OSError):
+        return ""
+
+
+def _wait(place: Place, name: str, reached: Callable[[], bool]) -> None:
+    def step() -> bool:
+        if processes.pid_of(place.state, name) is None:
+            raise Trouble(f"{name} ended at once:\n{processes.tail(place.state, name)}")
+        return reached()
+
+    try:
+        processes.until(step, 90, f"{name} to answer")
+    except Trouble as trouble:
+        raise Trouble(f"{trouble}:\n{processes.tail(place.state, name)}") from None
+
+
+def _bridge(place: Place) -> None:
+    """The wire between the nodes; the machine holds the API server's address on it."""
+    if Path(f"/sys/class/net/{place.bridge}").exists():
+        return
+    for words in (
+        f"link add {place.bridge} type bridge",
+        f"address add {place.gateway}/24 dev {place.bridge}",
+        f"address add {place.api}/32 dev {place.bridge}",
+        f"link set {place.bridge} up",
+    ):
+        ip(words)
+
+
+def ip(words: str) -> None:
+    done = subprocess.run(["ip", *words.split()], capture_output=True, text=True)
+    if done.returncode:
+        raise Trouble(
+            f"`ip {words}` failed: {done.stderr.strip()}; it needs root and the package iproute2"
+        )
+
+
+def _etcd(place: Place) -> list[str]:
+    clients, peers = (f"http://{place.loopback}:{ETCD_PORT + i}" for i in (0, 1))
+    return [
+        str(builds.etcd(place)),
+        f"--data-dir={place.state / 'etcd'}",
+        f"--listen-client-urls={clients}",
+        f"--advertise-client-urls={clients}",
+        f"--listen-peer-urls={peers}",
+        f"--initial-advertise-peer-urls={peers}",
+        f"--initial-cluster=default={peers}",
+        # What is lost with the machine's power is only a test.
+        "--unsafe-no-fsync",
+        "--log-level=warn",
+    ]
+
+
+def _apiserver(place: Place) -> list[str]:
+    pki = place.state / "pki"
+    return [
+        str(place.programs / "kube-apiserver"),
+        f"--etcd-servers=http://{place.loopback}:{ETCD_PORT}",
+        f"--bind-address={place.api}",
+        f"--advertise-address={place.api}",
+        "--secure-port=443",
+        f"--service-cluster-ip-range={place.services}",
+        f"--tls-cert-file={pki / 'apiserver.crt'}",
+        f"--tls-private-key-file={pki / 'apiserver.key'}",
+        f"--client-ca-file={pki / 'ca.crt'}",
+        f"--kubelet-client-certificate={pki / 'kubelet-client.crt'}",
+        f"--kubelet-client-key={pki / 'kubelet-client.key'}",
+        f"--service-account-key-file={pki / 'accounts.key'}",
+        f"--service-account-signing-key-file={pki / 'accounts.key'}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        "--allow-privileged=true",
+        # The node controller takes these away by taint; tests are not to wait five minutes for it.
+        "--default-not-ready-toleration-seconds=2",
+        "--default-unreachable-toleration-seconds=2",
+        f"--cert-dir={place.state / 'apiserver'}",
+    ]
+
+
+def _scheduler(place: Place) -> list[str]:
+    return [
+        str(place.programs / "kube-scheduler"),
+        *_client(place, "scheduler", SCHEDULER_PORT),
+        "--kube-api-qps=1000",
+        "--kube-api-burst=2000",
+    ]
+
+
+def _controllers(place: Place) -> list[str]:
+    pki = place.state / "pki"
+    return [
+        str(place.programs / "kube-controller-manager"),
+        *_client(place, "controller-manager", CONTROLLERS_PORT),
+        "--kube-api-qps=500",
+        "--kube-api-burst=1000",
+        "--use-service-account-credentials=true",
+        f"--service-account-private-key-file={pki / 'accounts.key'}",
+        f"--root-ca-file={pki / 'ca.crt'}",
+        "--node-monitor-period=1s",
+        f"--node-monitor-grace-period={NODE_GRACE_S}s",
+    ]
+
+
+def _client(place: Place, who: str, port: int) -> list[str]:
+    config = place.state / "pki" / f"{who}.kubeconfig"
+    asked = ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
+    return [
+        *(f"--{option}={config}" for option in asked),
+        f"--bind-address={place.loopback}",
+        f"--secure-port={port}",
+        "--leader-elect=false",
+    ]
+
+
+def _dns(place: Place) -> list[str]:
+    corefile = place.state / "Corefile"
+    corefile.write_text(
+        f"cluster.local:53 in-addr.arpa:53 {{\n  bind {place.gateway}\n  errors\n"
+        f"  ready {place.loopback}:8181\n"
+        # Names of pods that are not ready yet are answered too where the service says so; the
+        # short time to live lets a rank that starts again be found at its new address.
+        f"  kubernetes cluster.local in-addr.arpa {{\n    kubeconfig {place.state / 'pki/dns.kubeconfig'}"
+        "\n    ttl 1\n  }\n}\n"
+    )
+    return [str(builds.coredns(place)), "-conf", str(corefile)]
+
+
+COMMANDS = {
+    "etcd": _etcd,
+    "apiserver": _apiserver,
+    "scheduler": _scheduler,
+    "controllers": _controllers,
+    "dns": _dns,
+}
+
+
+def status(place: Place) -> str:
+    running = {name: processes.pid_of(place.state, name) for name in ORDER}
+    return json.dumps(running)

@@ -1,0 +1,1 @@
+"""The parts of the test cluster that can be tried without one."""
