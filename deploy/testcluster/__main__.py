@@ -28,7 +28,7 @@ def main() -> int:
             case "build":
                 cluster.build(place)
             case "up":
-                cluster.up(place, real=asked.nodes, gpus=asked.gpus, made_up=asked.made_up)
+                place = cluster.up(place, real=asked.nodes, gpus=asked.gpus, made_up=asked.made_up)
                 print(cluster.told(place))
             case "down":
                 cluster.down(place)

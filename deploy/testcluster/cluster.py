@@ -5,7 +5,7 @@ import shutil
 import sys
 from collections.abc import Callable
 
-from deploy.testcluster import builds, controlplane, images, nodes, processes
+from deploy.testcluster import builds, controlplane, images, nodes, oldest, processes
 from deploy.testcluster.places import Place, Trouble, node_name, settle
 
 MADE_UP = "made-up-nodes"
@@ -13,15 +13,16 @@ NEEDED = ("ip", "nsenter", "unshare", "openssl", "umount")
 
 
 def build(place: Place) -> None:
-    builds.build(place)
+    """Whatever the cache does not hold yet."""
+    (oldest if oldest.is_wanted(place) else builds).build(place)
     images.make(place)
 
 
-def up(place: Place, *, real: int = 2, gpus: int = 8, made_up: int = 0) -> None:
+def up(place: Place, *, real: int = 2, gpus: int = 8, made_up: int = 0) -> Place:
     """Starts what does not run yet, and returns when every node takes pods."""
     check()
     build(place)
-    settle(place)
+    place = settle(place)
     controlplane.up(place)
     for node in range(1, real + 1):
         nodes.up(place, node, gpus)
@@ -29,6 +30,7 @@ def up(place: Place, *, real: int = 2, gpus: int = 8, made_up: int = 0) -> None:
         start_made_up(place, made_up, gpus)
     for node in range(1, real + 1):
         nodes.wait_ready(place, node, gpus)
+    return place
 
 
 def down(place: Place) -> None:

@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from deploy.testcluster import builds, certificates, processes, versions
+from deploy.testcluster import builds, certificates, oldest, processes, versions
 from deploy.testcluster.places import Place, Trouble
 
 ETCD_PORT = 2379
@@ -81,12 +81,11 @@ def _wait(place: Place, name: str, reached: Callable[[], bool]) -> None:
 
 def _bridge(place: Place) -> None:
     """The wire between the nodes; the machine holds the API server's address on it."""
-    if Path(f"/sys/class/net/{place.bridge}").exists():
-        return
+    if not Path(f"/sys/class/net/{place.bridge}").exists():
+        ip(f"link add {place.bridge} type bridge")
     for words in (
-        f"link add {place.bridge} type bridge",
-        f"address add {place.gateway}/24 dev {place.bridge}",
-        f"address add {place.api}/32 dev {place.bridge}",
+        f"address replace {place.gateway}/24 dev {place.bridge}",
+        f"address replace {place.api}/32 dev {place.bridge}",
         f"link set {place.bridge} up",
     ):
         ip(words)
@@ -101,17 +100,19 @@ def ip(words: str) -> None:
 
 
 def _etcd(place: Place) -> list[str]:
+    old = oldest.is_wanted(place)
+    program = oldest.etcd_root(place) / "usr/bin/etcd" if old else builds.etcd(place)
     clients, peers = (f"http://{place.loopback}:{ETCD_PORT + i}" for i in (0, 1))
     return [
-        str(builds.etcd(place)),
+        str(program),
         f"--data-dir={place.state / 'etcd'}",
         f"--listen-client-urls={clients}",
         f"--advertise-client-urls={clients}",
         f"--listen-peer-urls={peers}",
         f"--initial-advertise-peer-urls={peers}",
         f"--initial-cluster=default={peers}",
-        # What is lost with the machine's power is only a test.
-        "--unsafe-no-fsync",
+        # What is lost with the machine's power is only a test. Etcd 3.4 does not know this.
+        *([] if old else ["--unsafe-no-fsync"]),
         "--log-level=warn",
     ]
 

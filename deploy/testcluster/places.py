@@ -89,25 +89,40 @@ def here(environment: dict[str, str] | None = None) -> Place:
         stored = json.loads(known.read_text())
         return Place(cache, state, stored["number"], stored["kubernetes"])
     version = env.get("MUSTER_TESTCLUSTER_KUBERNETES") or versions.KUBERNETES
-    number = env.get("MUSTER_TESTCLUSTER_NUMBER")
-    return Place(cache, state, int(number) if number else free_number(), version)
+    return Place(cache, state, 0, version)
 
 
-def settle(place: Place) -> None:
-    """Keeps the number and version of a cluster that is about to start."""
-    place.state.mkdir(parents=True, exist_ok=True)
-    told = {"number": place.number, "kubernetes": place.kubernetes}
-    (place.state / "cluster.json").write_text(json.dumps(told))
+def settle(place: Place) -> Place:
+    """Gives a cluster that is about to start its number, and keeps it.
 
-
-def free_number() -> int:
-    """The first number whose addresses nothing on this machine uses."""
-    taken = _routes()
+    The bridge of that number is made here: of several who ask at once, only one can make it.
+    """
+    if place.number:
+        return place
     for number in NUMBERS:
-        networks = Place(Path(), Path(), number, "").networks
-        if not any(ipaddress.ip_network(n).overlaps(t) for n in networks for t in taken):
-            return number
+        numbered = place._replace(number=number)
+        if _is_free(numbered) and _made(numbered.bridge):
+            place.state.mkdir(parents=True, exist_ok=True)
+            told = {"number": number, "kubernetes": place.kubernetes}
+            (place.state / "cluster.json").write_text(json.dumps(told))
+            return numbered
     raise Trouble("every address range that a test cluster would take is in use; see `ip route`")
+
+
+def _made(bridge: str) -> bool:
+    done = subprocess.run(
+        ["ip", "link", "add", bridge, "type", "bridge"], capture_output=True, text=True
+    )
+    if done.returncode and "exists" not in done.stderr:
+        raise Trouble(f"no bridge can be made: {done.stderr.strip()}")
+    return done.returncode == 0
+
+
+def _is_free(place: Place) -> bool:
+    """Whether nothing on this machine uses the addresses."""
+    wanted = map(ipaddress.ip_network, place.networks)
+    taken = _routes()
+    return not any(network.overlaps(route) for network in wanted for route in taken)
 
 
 def _routes() -> list[ipaddress.IPv4Network]:

@@ -1,0 +1,1 @@
+"""Muster on a real Kubernetes cluster: run with `make test-cluster`, see docs/test-cluster.md."""

@@ -1,0 +1,170 @@
+"""A control plane as people run it: `muster up` in a process, spoken to over HTTP."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.cluster.kube import until
+
+START_S_MAX = 60
+FINAL = ("Succeeded", "Failed", "Cancelled")
+
+
+class Refusal(Exception):
+    """Muster said no; the text is its problem document."""
+
+
+class Muster:
+    """An asynchronous context; `kill` and `start` work inside it, on the same log."""
+
+    def __init__(
+        self, kubeconfig: Path | None, folder: Path, *options: str, cluster: str = "kubernetes"
+    ) -> None:
+        self._kubeconfig, self._folder, self._options = kubeconfig, folder, options
+        self._cluster = cluster
+        self.log = folder / "muster.log"
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def __aenter__(self) -> "Muster":
+        self._session = aiohttp.ClientSession()
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+        await self._session.close()
+
+    async def start(self) -> None:
+        words = [
+            "up",
+            "--cluster",
+            self._cluster,
+            "--db",
+            str(self._folder / "muster.db"),
+            "--port",
+            "0",
+        ]
+        env = {**os.environ, "XDG_DATA_HOME": str(self._folder / "data"), "PYTHONUNBUFFERED": "1"}
+        if self._kubeconfig is not None:
+            env["KUBECONFIG"] = str(self._kubeconfig)
+        began = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "cli.main",
+                *words,
+                *self._options,
+                env=env,
+                stdout=log,
+                stderr=log,
+            )
+        self.url = await until(
+            lambda: self._address(began), START_S_MAX, f"`muster up`: {self.log}"
+        )
+        await until(self._is_ready, START_S_MAX, "the control plane to lead")
+
+    async def _address(self, began: int) -> str:
+        told = self.log.read_text()[began:]
+        assert self._process is not None
+        assert self._process.returncode is None, told
+        found = [line.split()[1] for line in told.splitlines() if line.startswith("  API")]
+        return found[0] if found else ""
+
+    async def _is_ready(self) -> bool:
+        async with self._session.get(f"{self.url}/readyz") as answer:
+            return answer.status == 200
+
+    async def kill(self) -> None:
+        """SIGKILL, in the middle of whatever it does."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        await self._process.wait()
+
+    async def stop(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+            try:
+                await asyncio.wait_for(self._process.wait(), 20)
+            except TimeoutError:
+                await self.kill()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    # ---------------------------------------------------------------- requests
+
+    async def get(self, path: str, **query: str) -> Any:
+        async with self._session.get(f"{self.url}{path}", params=query) as answer:
+            if answer.status >= 400:
+                raise Refusal(await answer.text())
+            return await answer.json()
+
+    async def post(self, path: str, body: Any = None) -> Any:
+        async with self._session.post(f"{self.url}{path}", json=body) as answer:
+            if answer.status >= 400:
+                raise Refusal(await answer.text())
+            return await answer.json()
+
+    async def delete(self, name: str) -> None:
+        async with self._session.delete(f"{self.url}{_path(name)}") as answer:
+            if answer.status >= 400:
+                raise Refusal(await answer.text())
+
+    async def submit(self, manifest: dict[str, Any]) -> str:
+        await self.post("/v1/jobs", manifest)
+        return str(manifest["metadata"]["name"])
+
+    async def job(self, name: str) -> dict[str, Any]:
+        told: dict[str, Any] = await self.get(_path(name))
+        return told
+
+    async def phase(self, name: str) -> str:
+        return str((await self.job(name))["job"]["phase"])
+
+    async def why(self, name: str) -> dict[str, Any]:
+        told: dict[str, Any] = await self.get(f"{_path(name)}/why")
+        return told
+
+    async def events(self, name: str) -> list[dict[str, Any]]:
+        told = await self.get(f"{_path(name)}/events", limit="1000")
+        return list(told["items"])
+
+    async def logs(self, name: str, rank: int) -> list[str]:
+        told = await self.get(f"{_path(name)}/logs", rank=str(rank))
+        return list(told["lines"])
+
+    # ---------------------------------------------------------------- waiting
+
+    async def until_phase(self, name: str, *phases: str, seconds: float = 90) -> dict[str, Any]:
+        """Waits for one of these phases; an end that is none of them fails at once."""
+
+        async def reached() -> dict[str, Any] | None:
+            job = await self.job(name)
+            now = job["job"]["phase"]
+            assert now in phases or now not in FINAL, f"{name} is {now}: {job['job']['message']}"
+            return job if now in phases else None
+
+        found: dict[str, Any] = await until(reached, seconds, f"{name} to be {' or '.join(phases)}")
+        return found
+
+    async def until_event(
+        self, name: str, kind: str, seconds: float = 60, after: int = 0
+    ) -> dict[str, Any]:
+        async def reached() -> dict[str, Any] | None:
+            events = await self.events(name)
+            return next((e for e in events if e["type"] == kind and e["position"] > after), None)
+
+        found: dict[str, Any] = await until(reached, seconds, f"{kind} of {name}")
+        return found
+
+
+def _path(name: str) -> str:
+    return f"/v1/jobs/default/{name}"

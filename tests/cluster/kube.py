@@ -1,0 +1,107 @@
+"""Looking at a cluster, and doing to it what people and accidents do."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from deploy.testcluster.places import Place
+from deploy.testcluster.speaking import Api, Refused
+
+OURS = "muster.dev/job-id"
+NAMESPACE = "default"
+# What Muster makes for a job.
+THINGS = ("pods", "services", "configmaps", "secrets", "serviceaccounts")
+EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction"}
+
+
+class TestBed(NamedTuple):
+    __test__ = False
+
+    kubeconfig: Path
+    # Where the project's own test cluster runs; None on somebody else's.
+    place: Place | None
+
+
+class Kube:
+    def __init__(self, api: Api, namespace: str = NAMESPACE) -> None:
+        self.api = api
+        self._home = f"/api/v1/namespaces/{namespace}"
+
+    async def pods(self, **labels: str) -> list[dict[str, Any]]:
+        """Muster's pods, by name."""
+        wanted = [OURS, *(f"muster.dev/{key}={value}" for key, value in labels.items())]
+        told = await self.api.get(f"{self._home}/pods", labelSelector=",".join(wanted))
+        return sorted(told["items"], key=lambda pod: str(pod["metadata"]["name"]))
+
+    async def pod(self, name: str) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = await self.api.get(f"{self._home}/pods/{name}")
+        except Refused as refused:
+            if refused.status == 404:
+                return None
+            raise
+        return found
+
+    async def log(self, name: str, **query: str) -> str:
+        return await self.api.text(f"{self._home}/pods/{name}/log", **query)
+
+    async def delete_pod(self, name: str, grace_s: int | None = None) -> None:
+        query = {} if grace_s is None else {"gracePeriodSeconds": str(grace_s)}
+        await self.api.delete(f"{self._home}/pods/{name}", **query)
+
+    async def evict(self, name: str) -> None:
+        """What `kubectl drain` asks for each pod of a node."""
+        body = {**EVICTION, "metadata": {"name": name}}
+        await self.api.create(f"{self._home}/pods/{name}/eviction", body)
+
+    async def cordon(self, node: str, *, cordoned: bool = True) -> None:
+        await self.api.merge(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": cordoned}})
+
+    async def node(self, name: str) -> dict[str, Any]:
+        told: dict[str, Any] = await self.api.get(f"/api/v1/nodes/{name}")
+        return told
+
+    async def clear(self) -> None:
+        """Removes everything that Muster made, and waits until the pods are gone."""
+        for thing in THINGS:
+            told = await self.api.get(f"{self._home}/{thing}", labelSelector=OURS)
+            for each in told["items"]:
+                path = f"{self._home}/{thing}/{each['metadata']['name']}"
+                query = {"gracePeriodSeconds": "0"} if thing == "pods" else {}
+                await ignoring(404, self.api.delete(path, **query))
+        for node in (await self.api.get("/api/v1/nodes"))["items"]:
+            if node["spec"].get("unschedulable"):
+                await self.cordon(node["metadata"]["name"], cordoned=False)
+        await until(lambda: self._is_clear(), 60, "Muster's pods to go")
+
+    async def _is_clear(self) -> bool:
+        return not await self.pods()
+
+
+async def ignoring(status: int, request: Any) -> None:
+    try:
+        await request
+    except Refused as refused:
+        if refused.status != status:
+            raise
+
+
+async def until(reached: Callable[[], Any], seconds: float, what: str, every_s: float = 0.2) -> Any:
+    """Asks again and again, and returns the first answer that is true."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = await reached()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain for {what}"
+        await asyncio.sleep(every_s)
+
+
+def phase(pod: dict[str, Any] | None) -> str:
+    return "" if pod is None else str(pod.get("status", {}).get("phase", ""))
+
+
+def node_of(pod: dict[str, Any]) -> str:
+    return str(pod["spec"].get("nodeName", ""))

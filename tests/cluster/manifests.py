@@ -1,0 +1,107 @@
+"""Jobs for real pods: small images, quick commands, no more than a test machine has."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deploy.testcluster.images import BUSYBOX, PYTHON
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def job(
+    name: str,
+    command: Sequence[str],
+    *,
+    replicas: int = 1,
+    gpus: int = 0,
+    image: str = BUSYBOX,
+    restart: Mapping[str, Any] | None = None,
+    template: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """A job in the native form, of one role."""
+    role: dict[str, Any] = {
+        "name": "worker", "replicas": replicas, "gpus": gpus, "image": image, "command": list(command),
+    }  # fmt: skip
+    if template is not None:
+        role["template"] = template
+    return {
+        "apiVersion": "muster.dev/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"roles": [role], "restart": restart or {"limit": 0}, **spec},
+    }
+
+
+def shell(text: str) -> list[str]:
+    return ["/bin/sh", "-c", text]
+
+
+def python(text: str) -> dict[str, Any]:
+    return {"image": PYTHON, "command": ["python3", "-c", text]}
+
+
+# Pods of these roles run until they are told to stop, by a part of their name.
+SERVING = ("-ps-", "-server-", "-scheduler-")
+# In these kinds the workers wait for what a launcher asks of them.
+LAUNCHED = ("MPIJob", "HostfileJob")
+
+
+def script(kind: str, code: int) -> list[str]:
+    """What every rank runs: servers serve, the others end after a second with this exit code."""
+    serving = [*SERVING, *(["-worker-"] if kind in LAUNCHED else [])]
+    patterns = "|".join(f"*{part}*" for part in serving)
+    # A shell that is first in its namespace heeds no signal that it does not trap.
+    serve = "trap 'exit 0' TERM; while :; do sleep 0.2; done"
+    return shell(f"case $HOSTNAME in {patterns}) {serve};; esac; sleep 1; exit {code}")
+
+
+def example(file: str, code: int = 0) -> dict[str, Any]:
+    """A manifest of the examples, with every container made small enough for a test machine.
+
+    With an exit code other than 0 it is also left without a second try.
+    """
+    manifest: dict[str, Any] = yaml.safe_load((EXAMPLES / file).read_text())
+    _shrink(manifest, script(manifest["kind"], code))
+    if code:
+        _give_up_at_once(manifest)
+    return manifest
+
+
+def _shrink(node: Any, command: Sequence[str]) -> None:
+    if isinstance(node, list):
+        for each in node:
+            _shrink(each, command)
+    if not isinstance(node, dict):
+        return
+    for key in ("replicas", "numNodes", "gpus", "gpusPerNode", "slotsPerWorker", "nprocPerNode"):
+        if isinstance(node.get(key), int):
+            node[key] = min(node[key], 2)
+    if "image" in node:
+        node["image"], node["command"] = BUSYBOX, list(command)
+        node.pop("args", None)
+    for key in ("resources", "resourcesPerNode"):
+        if key in node:
+            limits = (node[key] or {}).get("limits") or {}
+            has_gpus = any(name.endswith("/gpu") for name in limits)
+            node[key] = {"limits": {"nvidia.com/gpu": 1}} if has_gpus else {}
+    for each in node.values():
+        _shrink(each, command)
+
+
+def _give_up_at_once(node: Any) -> None:
+    if isinstance(node, list):
+        for each in node:
+            _give_up_at_once(each)
+    if not isinstance(node, dict):
+        return
+    if "restartPolicy" in node or "template" in node:
+        node["restartPolicy"] = "Never"
+    for key in ("backoffLimit", "maxRestarts"):
+        if key in node:
+            node[key] = 0
+    for each in node.values():
+        _give_up_at_once(each)
