@@ -34,14 +34,17 @@ class Module(NamedTuple):
 def build(place: Place) -> None:
     """Everything of Go that a cluster needs and the cache does not have yet."""
     with once(place.cache):
-        kubernetes = place.programs / "hyperkube"
-        if not kubernetes.exists():
-            _compile(place.cache, kubernetes_module(place.kubernetes), kubernetes)
+        for module, target in (
+            (kubernetes_module(place.kubernetes), place.programs / "hyperkube"),
+            (etcd_module(), etcd(place)),
+            (dns_module(), coredns(place)),
+        ):
+            stamp = target.with_name("built-from")
+            if not target.exists() or not stamp.exists() or stamp.read_text() != source_of(module):
+                _compile(place.cache, module, target)
+                stamp.write_text(source_of(module))
         for program in KUBERNETES_PROGRAMS:
             link(place.programs / program, "hyperkube")
-        for module, target in ((etcd_module(), etcd(place)), (dns_module(), coredns(place))):
-            if not target.exists():
-                _compile(place.cache, module, target)
 
 
 def etcd(place: Place) -> Path:
@@ -90,6 +93,11 @@ def go_mod(module: Module) -> str:
         f"module testcluster.muster.dev/built\n\ngo {module.go}\n\n"
         f"require (\n{requires}\n)\n\nreplace (\n{replaces}\n)\n"
     )
+
+
+def source_of(module: Module) -> str:
+    """What a program is made from; another text makes another program."""
+    return go_mod(module) + (SOURCES / module.main).read_text()
 
 
 def _compile(cache: Path, module: Module, target: Path) -> None:
