@@ -44,6 +44,13 @@ def down(place: Place) -> None:
 
 
 def start_made_up(place: Place, count: int, gpus: int) -> None:
+    """Nodes without machines, at least so many."""
+    known = place.state / "made-up"
+    before = int(known.read_text()) if known.exists() else 0
+    if count > before:
+        processes.stop(place.state, MADE_UP)
+        known.write_text(str(count))
+    count = max(count, before)
     module = ["deploy.testcluster.madeup", str(place.kubeconfig), str(count), str(gpus)]
     env = {**os.environ, "PYTHONPATH": str(nodes.CHECKOUT)}
     processes.start(place.state, MADE_UP, [sys.executable, "-m", *module], env)

@@ -131,6 +131,7 @@ def _apiserver(place: Place) -> list[str]:
         f"--client-ca-file={pki / 'ca.crt'}",
         f"--kubelet-client-certificate={pki / 'kubelet-client.crt'}",
         f"--kubelet-client-key={pki / 'kubelet-client.key'}",
+        "--kubelet-preferred-address-types=InternalIP",
         f"--service-account-key-file={pki / 'accounts.key'}",
         f"--service-account-signing-key-file={pki / 'accounts.key'}",
         "--service-account-issuer=https://kubernetes.default.svc",

@@ -24,6 +24,8 @@ def start(
             env=None if env is None else dict(env), cwd=folder,
         )  # fmt: skip
     _pid_file(folder, name).write_text(f"{process.pid} {_started(process.pid)}")
+    # It outlives us and is found by its file; Python is not to complain that nobody waits for it.
+    process.returncode = 0
     return process.pid
 
 

@@ -94,13 +94,13 @@ async def test_a_pod_lives_on_when_its_kubelet_dies(place: Place, kube: Kube) ->
     await until(lambda: _runs(kube, "lives"), 30, "the pod to run")
     nodes.kill(place, 4, "kubelet")
     await until(lambda: _is_ready(kube, 4, "Unknown"), 40, "the node to be missed")
-    assert nodes.inside(place, 4, ["pgrep", "-f", "date +%s"]).returncode == 0
+    assert nodes.inside(place, 4, ["pgrep", "-f", "sleep 0.2"]).returncode == 0
     nodes.start(place, 4, "kubelet")
     await until(lambda: _is_ready(kube, 4, "True"), 40, "the node to be back")
 
 
 async def test_memory_beyond_the_limit_is_an_oom_kill(place: Place, kube: Kube) -> None:
-    hungry = pod("hungry", "python3 -c 'x = bytes(200 << 20)'", node_name(2), image=PYTHON)
+    hungry = pod("hungry", "python3 -c 'x = bytes([1]) * (200 << 20)'", node_name(2), image=PYTHON)
     hungry["spec"]["containers"][0]["resources"] = {"limits": {"memory": "40Mi"}}
     await kube.api.create(PODS, hungry)
     assert await ended(kube, "hungry") == "Failed"
