@@ -1,0 +1,162 @@
+"""Nodes that pretend to run pods: they start, write, end as they are told to, and are deleted.
+
+A kubelet that is dead does none of that, as a real one: its pods stay as they are.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tests.fake_kubernetes.store import NODES, PODS, Happening, Store
+
+
+class Fate(NamedTuple):
+    """What becomes of a pod's containers. Without `after_s` they run until they are stopped."""
+
+    after_s: float | None = None
+    code: int = 0
+    reason: str = ""
+    lines: tuple[str, ...] = ()
+    # Waits in this state and never starts, as with a wrong image.
+    stuck: str = ""
+
+
+def runs_for_ever(pod: dict[str, Any]) -> Fate:
+    return Fate()
+
+
+class Kubelets:
+    """All kubelets. `fate` says what becomes of a pod; times are real and so should be short."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        fate: Callable[[dict[str, Any]], Fate] = runs_for_ever,
+        start_s: float = 0.005,
+        stop_s: float = 0.005,
+    ) -> None:
+        self._store = store
+        self.fate = fate
+        self.start_s = start_s
+        self.stop_s = stop_s
+        self.dead: set[str] = set()
+        # What was ever started, as (uid, node): each pod at most once.
+        self.started: list[tuple[str, str]] = []
+        self.lines: dict[str, list[str]] = {}
+        self._timers: set[asyncio.TimerHandle] = set()
+        store.on_change = self._hear
+
+    def close(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+
+    def add_node(self, name: str, gpus: int = 8, **labels: str) -> None:
+        self._store.create(
+            NODES,
+            "",
+            {
+                "kind": "Node",
+                "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
+                "spec": {},
+                "status": {
+                    "capacity": {"nvidia.com/gpu": str(gpus), "cpu": "64"},
+                    "allocatable": {"nvidia.com/gpu": str(gpus), "cpu": "64"},
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                },
+            },
+        )
+
+    def kill(self, node: str) -> None:
+        """The kubelet dies; the node controller notices at once."""
+        self.dead.add(node)
+        self._condition(node, "Unknown")
+
+    def revive(self, node: str) -> None:
+        self.dead.discard(node)
+        self._condition(node, "True")
+        for pod in self._store.all(PODS):
+            if pod["spec"].get("nodeName") == node:
+                self._look(pod)
+
+    def has_ended(self, uid: str) -> bool:
+        pods = self._store.all(PODS)
+        phase = next((p["status"].get("phase") for p in pods if p["metadata"]["uid"] == uid), "")
+        return phase not in ("Pending", "Running")
+
+    def _condition(self, node: str, status: str) -> None:
+        told = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
+        self._store.merge(NODES, "", node, told)
+
+    # ------------------------------------------------------------------ one pod
+
+    def _hear(self, happening: Happening) -> None:
+        if happening.resource == PODS and happening.type != "DELETED":
+            self._look(happening.document)
+
+    def _look(self, pod: dict[str, Any]) -> None:
+        node = pod["spec"].get("nodeName")
+        if not node or node in self.dead:
+            return
+        phase = pod["status"].get("phase")
+        if pod["metadata"].get("deletionTimestamp"):
+            self._later(self.stop_s, self._gone, pod)
+        elif phase == "Running" and pod["spec"].get("activeDeadlineSeconds"):
+            self._later(self.stop_s, self._ended, pod, Fate(code=143), "DeadlineExceeded")
+        elif phase == "Pending" and not pod["status"].get("containerStatuses"):
+            self._later(self.start_s, self._start, pod)
+
+    def _later(self, seconds: float, act: Callable[..., None], *arguments: Any) -> None:
+        timer = asyncio.get_running_loop().call_later(seconds, lambda: act(*arguments))
+        self._timers.add(timer)
+
+    def _now(self, pod: dict[str, Any]) -> dict[str, Any] | None:
+        """The pod as it is by now; None if it is another one, gone, or nobody is there to act."""
+        metadata = pod["metadata"]
+        found = self._store.objects.get(PODS, {}).get((metadata["namespace"], metadata["name"]))
+        if found is None or found["metadata"]["uid"] != metadata["uid"]:
+            return None
+        return None if found["spec"].get("nodeName") in self.dead else found
+
+    def _start(self, pod: dict[str, Any]) -> None:
+        now = self._now(pod)
+        if now is None or now["status"].get("containerStatuses"):
+            return
+        if now["metadata"].get("deletionTimestamp"):
+            return
+        fate, uid = self.fate(now), now["metadata"]["uid"]
+        if fate.stuck:
+            self._status(now, "Pending", {"waiting": {"reason": fate.stuck, "message": "no"}})
+            return
+        assert all(uid != started for started, _ in self.started), f"{uid} was started twice"
+        self.started.append((uid, now["spec"]["nodeName"]))
+        self.lines[uid] = list(fate.lines)
+        self._status(now, "Running", {"running": {"startedAt": "2026-01-01T00:00:01Z"}})
+        if fate.after_s is not None:
+            self._later(fate.after_s, self._ended, now, fate, fate.reason)
+
+    def _ended(self, pod: dict[str, Any], fate: Fate, reason: str) -> None:
+        now = self._now(pod)
+        if now is None or now["status"].get("phase") != "Running":
+            return
+        ended = {"exitCode": fate.code, "reason": reason or ("Error" if fate.code else "Completed")}
+        why = {"reason": reason} if reason == "DeadlineExceeded" else {}
+        self._status(now, "Failed" if fate.code else "Succeeded", {"terminated": ended}, **why)
+
+    def _gone(self, pod: dict[str, Any]) -> None:
+        now = self._now(pod)
+        if now is not None:
+            self._store.remove(PODS, now["metadata"]["namespace"], now["metadata"]["name"])
+
+    def _status(self, pod: dict[str, Any], phase: str, state: dict[str, Any], **more: Any) -> None:
+        metadata, containers = pod["metadata"], pod["spec"].get("containers") or [{}]
+        status = {
+            "phase": phase,
+            "conditions": [{"type": "Ready", "status": str(phase == "Running")}],
+            "containerStatuses": [
+                {"name": each.get("name", "main"), "restartCount": 0, "state": state}
+                for each in containers
+            ],
+            **more,
+        }
+        self._store.merge(PODS, metadata["namespace"], metadata["name"], {"status": status})
