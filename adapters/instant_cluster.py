@@ -11,7 +11,7 @@ import simpy
 
 from controlplane import commands as c
 from controlplane.attempt import RankState
-from controlplane.effects import Effect, LaunchGang, StopGang, Survey, ranks_to_run
+from controlplane.effects import Effect, LaunchGang, StopGang, Survey, Tidy, ranks_to_run
 from controlplane.job import Job
 from controlplane.model import Cause, Exit, NodeInfo
 
@@ -47,6 +47,8 @@ class InstantCluster:
                     up = tuple(n for n in self.nodes.values() if n.name not in self.down)
                     down = tuple(n for n in self.nodes.values() if n.name in self.down)
                     self._report(c.ReportCluster(up=up, down=down))
+                case Tidy():
+                    pass
 
     def _launch(self, job: Job) -> None:
         attempt = job.attempt

@@ -1,5 +1,6 @@
 """What the cluster should do for a job now, read off the job's state and never remembered."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from controlplane.attempt import LIVE, Attempt, AttemptState, RankState, staying
@@ -31,11 +32,28 @@ class StopGang:
 
 
 @dataclass(frozen=True, slots=True)
+class Tidy:
+    """Nothing of the job runs any more; what is left of it and nobody keeps should go.
+
+    `job` is None once the job itself is gone: then nothing of it is kept.
+    """
+
+    job_id: str
+    job: Job | None = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Survey:
-    """Report every node there is."""
+    """Report every node there is, and tidy up after jobs of which something is left.
+
+    `known` tells what is known of a job, None of one that is gone. It is asked at once or never:
+    later it may run ahead of the log.
+    """
+
+    known: Callable[[str], Job | None] | None = field(default=None, compare=False, repr=False)
 
 
-Effect = LaunchGang | StopGang | Survey
+Effect = LaunchGang | StopGang | Tidy | Survey
 
 _OVER = AttemptState.OVER
 
@@ -50,12 +68,14 @@ def wanted(job: Job) -> LaunchGang | StopGang | None:
     return StopGang(job.id, attempt.number, job)
 
 
-def newly_wanted(before: Job | None, job: Job) -> LaunchGang | StopGang | None:
+def newly_wanted(before: Job | None, job: Job) -> LaunchGang | StopGang | Tidy | None:
     """What this job needs and did not need `before`, made only if there is such a thing."""
     attempt = job.attempt
-    if attempt is None or attempt.state is _OVER:
+    if attempt is None:
         return None
     old = None if before is None else before.attempt
+    if attempt.state is _OVER:
+        return Tidy(job.id, job) if old is None or old.state is not _OVER else None
     if before is not None and old is not None and old.number == attempt.number:
         live = attempt.state in LIVE
         if (old.state in LIVE) is live and (

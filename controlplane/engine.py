@@ -21,7 +21,7 @@ from controlplane import events as e
 from controlplane.codec import EVENT_TYPES
 from controlplane.commands import AnyCommand
 from controlplane.decider import decide, unfold
-from controlplane.effects import Effect, Survey, newly_wanted, wanted
+from controlplane.effects import Effect, Survey, Tidy, newly_wanted, wanted
 from controlplane.errors import Rejected
 from controlplane.initiative import MAKES_ROOM, next_due, one_pass
 from controlplane.job import Job
@@ -204,7 +204,7 @@ class Engine:
                 question(self.world)
 
     async def _ask_for_everything(self) -> None:
-        effects: list[Effect] = [Survey()]
+        effects: list[Effect] = [Survey(self.world.jobs.get)]
         for job_id in sorted(self.world.live):
             effect = wanted(self.world.jobs[job_id])
             assert effect is not None
@@ -284,6 +284,9 @@ class _Step:
         effects: list[Effect] = []
         for job_id, before in self._before.items():
             job = self._world.jobs.get(job_id)
-            if job is not None and (effect := newly_wanted(before, job)) is not None:
+            if job is None:
+                if before is not None and before.attempt is not None:
+                    effects.append(Tidy(job_id, None))
+            elif (effect := newly_wanted(before, job)) is not None:
                 effects.append(effect)
         return effects

@@ -455,6 +455,8 @@ class NodeInfo(Value, frozen=True):
     # Its domains, outermost first; empty means that the rack is all there is to say.
     path: tuple[str, ...] = ()
     taints: tuple[str, ...] = ()
+    # Devices that nobody is given: sick ones, and those that others use.
+    unusable: tuple[int, ...] = ()
 
     @property
     def domains(self) -> tuple[str, ...]:

@@ -38,7 +38,10 @@ class Node(Value, frozen=True, kw_only=True):
     @property
     def devices(self) -> int:
         """The devices it has, as bits; one that vanished under a rank is nobody's to give."""
-        return (1 << self.info.gpus) - 1
+        mask = (1 << self.info.gpus) - 1
+        for device in self.info.unusable:
+            mask &= ~(1 << device)
+        return mask
 
     @property
     def takes_work(self) -> bool:

@@ -35,24 +35,34 @@ def membership(scheduler: str, group: str, role: str) -> Membership:
     return Membership(labels={PLUGINS_GROUP: group})
 
 
+def version(scheduler: str) -> str:
+    """The apiVersion of its pod groups."""
+    return (
+        "scheduling.volcano.sh/v1beta1" if scheduler == VOLCANO else "scheduling.x-k8s.io/v1alpha1"
+    )
+
+
 def document(scheduler: str, group: PodGroup) -> dict[str, Any]:
     spec: dict[str, Any] = {"minMember": group.min_member}
     if group.min_resources is not None:
         spec["minResources"] = group.min_resources
     if scheduler == VOLCANO:
-        version = "scheduling.volcano.sh/v1beta1"
         if group.queue:
             spec["queue"] = group.queue
         if group.priority_class:
             spec["priorityClassName"] = group.priority_class
     else:
-        version = "scheduling.x-k8s.io/v1alpha1"
         if group.schedule_timeout_s is not None:
             spec["scheduleTimeoutSeconds"] = group.schedule_timeout_s
     metadata: dict[str, Any] = {"name": group.name}
     if group.annotations:
         metadata["annotations"] = dict(group.annotations)
-    return {"apiVersion": version, "kind": "PodGroup", "metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": version(scheduler),
+        "kind": "PodGroup",
+        "metadata": metadata,
+        "spec": spec,
+    }
 
 
 def lets_pods_in(scheduler: str, group: Document | None) -> bool:

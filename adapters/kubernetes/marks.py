@@ -7,6 +7,8 @@ JOB_ID = "muster.dev/job-id"
 ATTEMPT = "muster.dev/attempt"
 RANK = "muster.dev/rank"
 INCARNATION = "muster.dev/incarnation"
+# The control plane that made an object: one log, one instance.
+INSTANCE = "muster.dev/instance"
 
 # A Kubernetes object as JSON has it. What was rendered or read is never changed in place.
 Document = Mapping[str, Any]

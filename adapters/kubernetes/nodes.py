@@ -1,6 +1,6 @@
 """What node documents say: machines with devices, and which of them answer. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from adapters.kubernetes.marks import Document, labels_of, name_of
@@ -12,6 +12,12 @@ from controlplane.model import NodeInfo
 GPU_TYPE_LABELS = ("nvidia.com/gpu.product", "accelerator", "cloud.google.com/gke-accelerator")
 GPU_MEMORY_LABELS = ("nvidia.com/gpu.memory",)
 RACK_LABELS = ("topology.kubernetes.io/rack", "muster.dev/rack", "topology.kubernetes.io/zone")
+# Taints with these effects keep pods away; PreferNoSchedule does not.
+KEEPS_AWAY = ("NoSchedule", "NoExecute")
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+# Who asks for GPUs means nodes with GPUs: Kubernetes lets such pods past these taints too, by its
+# admission plugin ExtendedResourceToleration.
+GPU_TAINTS = frozenset(GPU_RESOURCES)
 
 
 def survey(nodes: Iterable[Document]) -> ReportCluster:
@@ -28,18 +34,77 @@ def is_ready(node: Document) -> bool:
     return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
 
-def info(node: Document) -> NodeInfo:
+def info(node: Document, *, unusable: Sequence[int] = (), levels: Sequence[str] = ()) -> NodeInfo:
+    """`levels` are labels that say where a node stands, outermost first."""
     labels = labels_of(node)
-    allocatable: Mapping[str, Any] = (node.get("status") or {}).get("allocatable") or {}
     memory = _first(labels, GPU_MEMORY_LABELS)
     return NodeInfo(
         name=name_of(node),
-        gpus=sum(int(allocatable.get(name, 0)) for name in GPU_RESOURCES),
+        gpus=gpus(node),
         gpu_type=_first(labels, GPU_TYPE_LABELS),
         gpu_memory_mib=int(memory) if memory.isdigit() else 0,
         rack=_first(labels, RACK_LABELS),
         labels=dict(labels),
+        path=tuple(labels.get(level, "") for level in levels),
+        taints=taints(node),
+        unusable=tuple(unusable),
     )
+
+
+def gpus(node: Document) -> int:
+    """How many devices it has, well or sick."""
+    status: Mapping[str, Any] = node.get("status") or {}
+    return max(_gpus(status.get("capacity")), _gpus(status.get("allocatable")))
+
+
+def sick(node: Document) -> int:
+    """How many of its devices its kubelet would not give away. Which ones it does not say."""
+    return gpus(node) - _gpus((node.get("status") or {}).get("allocatable"))
+
+
+def unusable(gpus: int, count: int, held: Collection[int], before: Sequence[int]) -> list[int]:
+    """Which devices to leave alone when nobody says which ones are sick or in other hands.
+
+    Kubelets choose devices themselves, so only their number has to be right: first those that were
+    named before, then those that no rank of ours holds, the highest first.
+    """
+    free = [i for i in range(gpus - 1, -1, -1) if i not in held]
+    taken = [i for i in range(gpus - 1, -1, -1) if i in held]
+    ranked = sorted(free, key=lambda i: i not in before) + taken
+    return sorted(ranked[: min(count, gpus)])
+
+
+def taints(node: Document) -> tuple[str, ...]:
+    """As `key` or `key=value`."""
+    spec: Mapping[str, Any] = node.get("spec") or {}
+    found = {
+        f"{each['key']}={each['value']}" if each.get("value") else str(each["key"])
+        for each in spec.get("taints") or ()
+        if each.get("effect") in KEEPS_AWAY and each.get("key") not in GPU_TAINTS
+    }
+    if spec.get("unschedulable"):
+        found.add(UNSCHEDULABLE)
+    return tuple(sorted(found))
+
+
+def gpus_asked(pod: Document) -> int:
+    """How many devices a pod was given, whoever's it is."""
+    spec: Mapping[str, Any] = pod.get("spec") or {}
+    running = sum(_asked(each) for each in spec.get("containers") or ())
+    return max([running, *(_asked(each) for each in spec.get("initContainers") or ())])
+
+
+def _asked(container: Mapping[str, Any]) -> int:
+    resources = container.get("resources") or {}
+    return _gpus({**(resources.get("requests") or {}), **(resources.get("limits") or {})})
+
+
+def _gpus(amounts: Mapping[str, Any] | None) -> int:
+    found = 0
+    for name in GPU_RESOURCES:
+        amount = str((amounts or {}).get(name, 0))
+        found += int(amount) if amount.isdigit() else 0
+    return found
 
 
 def _first(labels: Mapping[str, str], names: Iterable[str]) -> str:

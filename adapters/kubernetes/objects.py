@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from adapters.kubernetes import gang_schedulers
-from adapters.kubernetes.marks import JOB_ID, Document, Mark
+from adapters.kubernetes.marks import INSTANCE, JOB_ID, Document, Mark
 from adapters.kubernetes.pods import Notice, RolePods, notices
 from adapters.kubernetes.site import Owner, Site
 from controlplane.attempt import Attempt
@@ -129,6 +129,8 @@ class Rendering:
         metadata: dict[str, Any] = document["metadata"]
         metadata["namespace"] = self.job.namespace
         metadata["labels"] = {**metadata.get("labels", {}), JOB_ID: self.job.id}
+        if self.site.instance:
+            metadata["labels"][INSTANCE] = self.site.instance
         if self._owner is not None:
             metadata["ownerReferences"] = [self._owner]
         return document

@@ -13,6 +13,7 @@ Laws that hold here:
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from random import Random
 from typing import Any, NamedTuple
@@ -27,6 +28,8 @@ from adapters.kubernetes.marks import Document
 PAGE = 500
 # A server ends a watch at its time; one that is still open this much later is dead.
 OVERTIME_S = 15.0
+# So many objects that are gone are remembered, in case an answer about one comes late.
+GONE_KEPT = 10_000
 
 _log = logging.getLogger("muster.kubernetes")
 
@@ -113,10 +116,25 @@ class Reflector:
         self._dice = Random()
         self._version = ""
         self._list_now = asyncio.Event()
+        self._gone: deque[str] = deque(maxlen=GONE_KEPT)
 
     def list_soon(self) -> None:
         """Doubts what the watch says: everything is listed again as soon as may be."""
         self._list_now.set()
+
+    def put(self, document: dict[str, Any]) -> None:
+        """Takes in what a request of ours was answered, which the watch may tell only later."""
+        key, known = key_of(document), self.items.get(key_of(document))
+        if uid_of(document) in self._gone:
+            return
+        if known is None or _number(document) > _number(known):
+            self._put(key, document)
+
+    def forget(self, key: Key, uid: str) -> None:
+        """A request of ours was answered that there is no such object any more."""
+        known = self.items.get(key)
+        if known is not None and uid_of(known) == uid:
+            self._drop(key, known)
 
     async def run(self) -> None:
         """Lists and watches for ever; only being cancelled ends it."""
@@ -165,7 +183,7 @@ class Reflector:
     def _replace(self, found: dict[Key, dict[str, Any]]) -> None:
         """What a listing says instead of what we thought, told as changes."""
         for key in [key for key in self.items if key not in found]:
-            self._on_change(Change(key, self.items.pop(key), None))
+            self._drop(key, self.items[key])
         for key, document in found.items():
             known = self.items.get(key)
             if known is None or version_of(known) != version_of(document):
@@ -175,15 +193,21 @@ class Reflector:
         before = self.items.get(key)
         if before is not None and uid_of(before) != uid_of(document):
             # Of the same name, but another one: the old one is gone, and nobody told us.
-            self._on_change(Change(key, self.items.pop(key), None))
+            self._drop(key, before)
             before = None
         if not self._keeps(document):
             if before is not None:
-                self._on_change(Change(key, self.items.pop(key), None))
+                self._drop(key, before)
             return
         document["metadata"].pop("managedFields", None)
         now = self.items[key] = self._trim(document)
         self._on_change(Change(key, before, now))
+
+    def _drop(self, key: Key, last: Document) -> None:
+        """An object is gone; `last` is the last word on it."""
+        del self.items[key]
+        self._gone.append(uid_of(last))
+        self._on_change(Change(key, last, None))
 
     # ------------------------------------------------------------------ watching
 
@@ -234,11 +258,13 @@ class Reflector:
                 self._put(key_of(document), document)
             case "DELETED":
                 key = key_of(document)
-                before = self.items.pop(key, None)
+                before = self.items.get(key)
                 if before is not None:
                     # The last word on it may be newer than what we had: how its containers ended.
-                    last = self._trim(document) if uid_of(before) == uid_of(document) else before
-                    self._on_change(Change(key, last, None))
+                    is_same = uid_of(before) == uid_of(document)
+                    self._drop(key, self._trim(document) if is_same else before)
+                else:
+                    self._gone.append(uid_of(document))
             case "ERROR":
                 raise error_in_watch(document)
             case _:
@@ -271,6 +297,12 @@ def uid_of(document: Document) -> str:
 
 def version_of(document: Document) -> str:
     return str(document["metadata"].get("resourceVersion", ""))
+
+
+def _number(document: Document) -> int:
+    """Versions of one object count up; that of another object says nothing about it."""
+    version = version_of(document)
+    return int(version) if version.isdigit() else 0
 
 
 def _kinds(page: Mapping[str, Any]) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from adapters.kubernetes.marks import Document, is_terminating, mark_of
 from adapters.kubernetes.plan import Conflict
 from adapters.kubernetes.wishes import is_ending, is_over
-from controlplane.attempt import LIVE, Attempt, AttemptState, RankState
+from controlplane.attempt import HOLDING, LIVE, Attempt, AttemptState, RankState
 from controlplane.commands import ReportRanks
 from controlplane.effects import ranks_to_run
 from controlplane.job import Job
@@ -68,19 +68,26 @@ class Sighting(NamedTuple):
     trouble: Trouble | None = None
 
 
-def reports(job: Job, names: Sequence[str], pods: Mapping[str, Document]) -> list[ReportRanks]:
+def reports(
+    job: Job,
+    names: Sequence[str],
+    pods: Mapping[str, Document],
+    only: Iterable[int] | None = None,
+) -> list[ReportRanks]:
     """What the pods of a job tell the control plane, one report for each incarnation.
 
-    `names` are those of the ranks' pods; `pods` is everything that is there.
+    `names` are those of the ranks' pods; `pods` is everything that is there. Where only some have
+    changed, `only` names their ranks.
     """
     attempt = job.attempt
     if attempt is None or attempt.state is AttemptState.OVER:
         return []
     found = defaultdict[int, _Report](_Report)
     awaited = {role.starts_after for role in job.spec.roles}
-    for rank, name in enumerate(names[: len(attempt.ranks)]):
+    there = min(len(names), len(attempt.ranks))
+    for rank in range(there) if only is None else sorted(i for i in only if i < there):
         incarnation = attempt.ranks[rank].incarnation
-        pod = pods.get(name)
+        pod = pods.get(names[rank])
         if pod is None or not _is_run(pod, job, attempt, rank):
             if _should_be_there(attempt, rank):
                 found[incarnation].gone.append(rank)
@@ -96,6 +103,47 @@ def reports(job: Job, names: Sequence[str], pods: Mapping[str, Document]) -> lis
         for incarnation, report in sorted(found.items())
         if report
     ]
+
+
+def surplus(job: Job, size: int, pods: Iterable[Document]) -> list[ReportRanks]:
+    """What is seen of ranks beyond the job's size: those that a scaled job has let go.
+
+    Their pods have names that the job no longer knows, so they are told by their marks.
+    """
+    attempt = job.attempt
+    if attempt is None or len(attempt.ranks) <= size:
+        return []
+    there: dict[tuple[int, int], Document] = {}
+    for pod in pods:
+        mark = mark_of(pod)
+        if mark is not None and mark.attempt == attempt.number:
+            there[mark.rank, mark.incarnation] = pod
+    found = defaultdict[int, _Report](_Report)
+    for rank in range(size, len(attempt.ranks)):
+        state = attempt.ranks[rank]
+        seen = there.get((rank, state.incarnation))
+        if seen is not None:
+            found[state.incarnation].add(rank, see(seen, rank, ""))
+        elif state.state in HOLDING:
+            found[state.incarnation].gone.append(rank)
+    return [
+        report.command(job.id, attempt.number, incarnation)
+        for incarnation, report in sorted(found.items())
+        if report
+    ]
+
+
+def last_word(pod: Document, container: str) -> ReportRanks | None:
+    """What is known of a rank whose pod is no more, read off the last that was seen of it."""
+    mark = mark_of(pod)
+    if mark is None:
+        return None
+    report = _Report()
+    if is_over(pod):
+        report.add(mark.rank, see(pod, mark.rank, container))
+    else:
+        report.gone.append(mark.rank)
+    return report.command(mark.job, mark.attempt, mark.incarnation)
 
 
 def blocked(job: Job, conflicts: Sequence[Conflict]) -> list[ReportRanks]:

@@ -28,6 +28,8 @@ class Site(NamedTuple):
     bind: Callable[[Slot], Binding] = unbound
     # A gang scheduler to which the placement of gangs is left: see `gang_schedulers`.
     gang: str = ""
+    # Which control plane everything belongs to that is made here; others' jobs are left alone.
+    instance: str = ""
     # The image in which a rank waits for another one's name.
     waiting_image: str = "alpine:3.10"
 

@@ -5,22 +5,29 @@ by adding its harness to `HARNESSES`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
 from typing import Protocol
 
 import pytest
 import simpy
 
 from adapters.asyncio_clock import AsyncioClock
+from adapters.kubernetes.access import Access
+from adapters.kubernetes.cluster import KubernetesCluster
+from adapters.kubernetes.connection import Connection, Limits
+from adapters.kubernetes.marks import Document, mark_of
 from adapters.pacer import Pacer
 from adapters.simulated_cluster import SimulatedCluster
 from controlplane.commands import Report, ReportCluster, ReportRanks
-from controlplane.effects import Survey
+from controlplane.effects import Effect, LaunchGang, Survey
 from controlplane.job import Job
 from controlplane.model import Cause, Exit, RestartScope, Workload
 from controlplane.ports import Cluster
 from simulator.topology import grid
+from tests.fake_kubernetes import FakeKubernetes, Fate
 from tests.gangs import launch, on, once_more, placed, queued, running, spec, stop
 
 ORIGIN = 1_700_000_000.0
@@ -117,9 +124,78 @@ async def paced() -> AsyncIterator[Harness]:
             await task
 
 
+class OnKubernetes:
+    """The Kubernetes adapter on an API server of our own, in real time."""
+
+    short_s = 0.3
+
+    def __init__(self, api: FakeKubernetes, cluster: KubernetesCluster) -> None:
+        self.api = api
+        self.nodes = [f"node-{i}" for i in range(4)]
+        for node in self.nodes:
+            api.kubelets.add_node(node, gpus=4)
+        self.reports: list[Report] = []
+        self.cluster: Cluster = WithFates(api, cluster)
+        self._began = asyncio.get_running_loop().time()
+
+    def now(self) -> float:
+        return ORIGIN + asyncio.get_running_loop().time() - self._began
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20.0):
+            while not condition():  # noqa: ASYNC110 - it may be anything
+                await asyncio.sleep(0.005)
+
+    async def quiet(self) -> None:
+        await asyncio.sleep(0.5)
+
+
+class WithFates:
+    """Tells the pretended kubelets what each job's workload asks for, and hands everything on."""
+
+    def __init__(self, api: FakeKubernetes, cluster: KubernetesCluster) -> None:
+        self._cluster = cluster
+        self._jobs: dict[str, Job] = {}
+        api.kubelets.fate = self._fate
+        self.connect, self.logs = cluster.connect, cluster.logs
+
+    async def carry_out(self, effects: Sequence[Effect]) -> None:
+        self._jobs |= {e.job_id: e.job for e in effects if isinstance(e, LaunchGang)}
+        await self._cluster.carry_out(effects)
+
+    def _fate(self, pod: Document) -> Fate:
+        mark = mark_of(pod)
+        assert mark is not None
+        work = self._jobs[mark.job].spec.workload
+        failing = work.exit_code and mark.attempt + mark.incarnation <= (
+            work.failing_attempts or 1_000
+        )
+        if failing and mark.rank == work.exit_rank:
+            return Fate(work.duration_s, work.exit_code)
+        alone = self._jobs[mark.job].spec.restart.scope is RestartScope.RANK
+        return Fate() if failing and not alone else Fate(work.duration_s, lines=("one", "two"))
+
+
+@asynccontextmanager
+async def on_kubernetes() -> AsyncIterator[Harness]:
+    async def instance() -> str:
+        return "test"
+
+    with tempfile.TemporaryDirectory() as folder:
+        async with FakeKubernetes(Path(folder)) as api:
+            access = Access(kubeconfig=api.kubeconfig)
+            connection = await Connection.open(access, Limits(qps=0))
+            cluster = KubernetesCluster(connection, instance)
+            try:
+                yield OnKubernetes(api, cluster)
+            finally:
+                await cluster.close()
+
+
 HARNESSES: dict[str, Callable[[], AbstractAsyncContextManager[Harness]]] = {
     "simulated": simulated,
     "paced": paced,
+    "kubernetes": on_kubernetes,
 }
 
 

@@ -1,0 +1,249 @@
+"""The Cluster port on a real cluster: effects become objects, and what is seen becomes reports.
+
+Nothing is done or told before everything has been listed once, and nothing after `close`. Reads are
+watches: when nothing changes, nothing is asked.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, assert_never
+
+from adapters.kubernetes import gang_schedulers, sightings
+from adapters.kubernetes.binding import BINDINGS, SCHEDULER
+from adapters.kubernetes.connection import Connection
+from adapters.kubernetes.errors import ApiError, NotFound
+from adapters.kubernetes.eyes import Eyes
+from adapters.kubernetes.hands import Hands
+from adapters.kubernetes.log_archive import LogArchive
+from adapters.kubernetes.log_reading import LogReading, container_of
+from adapters.kubernetes.machines import Machines
+from adapters.kubernetes.marks import Document, mark_of
+from adapters.kubernetes.plan import Plan
+from adapters.kubernetes.reflector import Change
+from adapters.kubernetes.site import Owner, Site, unbound
+from adapters.kubernetes.tending import Tending
+from adapters.kubernetes.wishes import is_over
+from controlplane.commands import Report, ReportRanks
+from controlplane.effects import Effect, LaunchGang, StopGang, Survey, Tidy
+from controlplane.job import Job
+
+_log = logging.getLogger("muster.kubernetes")
+
+
+class Options(NamedTuple):
+    """How one cluster is driven."""
+
+    # Only these namespaces; none means all of them.
+    namespaces: tuple[str, ...] = ()
+    # What the cluster's DNS appends to names, such as cluster.local.
+    domain: str = ""
+    # Muster binds pods where it placed them; otherwise the cluster's scheduler chooses the nodes.
+    binds_itself: bool = True
+    # Who chooses devices within a node: see `binding.BINDINGS`.
+    devices: str = "kubelet"
+    # A gang scheduler that gets whole gangs: see `gang_schedulers`.
+    gang: str = ""
+    # Labels of nodes that say where they stand, outermost first.
+    levels: tuple[str, ...] = ()
+    resync_s: float = 300.0
+    lost_after_s: float = 10.0
+    waiting_image: str = Site().waiting_image
+
+
+class KubernetesCluster:
+    """`instance` names the control plane: objects of others are left alone.
+
+    It is asked when the first effect comes, because the log that it is read from may be empty
+    before. `owner_of` is the object that a job's objects hang on, if it has one in this cluster.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        instance: Callable[[], Awaitable[str]],
+        options: Options | None = None,
+        *,
+        archive: LogArchive | None = None,
+        owner_of: Callable[[Job], Owner | None] = lambda job: None,
+        on_planned: Callable[[Job, Plan], None] = lambda job, plan: None,
+    ) -> None:
+        self._connection = connection
+        self._instance = instance
+        self._options = options or Options()
+        self._owner_of = owner_of
+        self._on_planned = on_planned
+        self._archive = archive
+        self._logs = LogReading(connection, archive)
+        self._report: Callable[[Report], None] = lambda report: None
+        self._eyes: Eyes | None = None
+        self._tending: Tending | None = None
+        self._machines: Machines | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def connect(self, report: Callable[[Report], None]) -> None:
+        self._report = report
+
+    async def close(self) -> None:
+        """Stops looking and acting; whatever runs goes on running."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._machines is not None:
+            self._machines.close()
+        if self._tending is not None:
+            await self._tending.close()
+        await self._logs.close()
+        if self._archive is not None:
+            self._archive.close()
+        await self._connection.close()
+
+    @property
+    def trouble(self) -> ApiError | None:
+        """Why the cluster cannot be seen now, if so."""
+        return None if self._eyes is None else self._eyes.trouble
+
+    # ------------------------------------------------------------------ effects
+
+    async def carry_out(self, effects: Sequence[Effect]) -> None:
+        if self._tending is None:
+            await self._begin()
+        tending = self._tending
+        assert tending is not None
+        for effect in effects:
+            match effect:
+                case LaunchGang():
+                    tending.launch(effect)
+                case StopGang():
+                    tending.stop(effect)
+                case Tidy():
+                    tending.tidy(effect.job_id, effect.job)
+                case Survey():
+                    self._tidy_up(tending, effect)
+                    self._spawn(self._survey())
+                case _:
+                    assert_never(effect)
+
+    async def _begin(self) -> None:
+        options, instance = self._options, await self._instance()
+        groups = gang_schedulers.version(options.gang) if options.gang else ""
+        binds_itself = options.binds_itself and not options.gang
+        site = Site(
+            domain=options.domain,
+            scheduler=SCHEDULER if binds_itself else "",
+            bind=BINDINGS[options.devices] if binds_itself else unbound,
+            gang=options.gang,
+            instance=instance,
+            waiting_image=options.waiting_image,
+        )
+        eyes = self._eyes = Eyes(
+            self._connection,
+            instance=instance,
+            namespaces=options.namespaces,
+            pod_groups=groups,
+            resync_s=options.resync_s,
+            on_change=self._changed,
+            on_node=lambda change: machines.on_node(change),
+            on_other=lambda change: machines.on_other(change),
+        )
+        machines = self._machines = Machines(
+            lambda: eyes,
+            lambda report: self._report(report),
+            lost_after_s=options.lost_after_s,
+            levels=options.levels,
+        )
+        self._tending = Tending(
+            eyes,
+            Hands(self._connection, eyes, pod_groups=groups),
+            site,
+            report=lambda report: self._report(report),
+            with_lines=self._with_lines,
+            before_deletion=self._before_deletion,
+            binds_itself=binds_itself,
+            owner_of=self._owner_of,
+            on_planned=self._on_planned,
+        )
+        for reflector in eyes.reflectors:
+            self._spawn(reflector.run())
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _tidy_up(self, tending: Tending, survey: Survey) -> None:
+        """What is left of jobs that nobody tends: those that have ended, and those that are gone."""
+        assert self._eyes is not None
+        if survey.known is None:
+            return
+        found = [(job, survey.known(job)) for job in self._eyes.jobs if not tending.knows(job)]
+        for job_id, job in found:
+            tending.tidy(job_id, job)
+
+    async def _survey(self) -> None:
+        assert self._eyes is not None
+        assert self._machines is not None
+        await self._eyes.see_nodes()
+        self._machines.survey()
+
+    # ------------------------------------------------------------------ what is seen
+
+    def _changed(self, job: str, kind: str, change: Change) -> None:
+        assert self._tending is not None
+        self._tending.on_change(job, kind, change)
+        if kind == "Pod" and change.now is not None and is_over(change.now):
+            self._logs.keep_soon(change.now, _speaker(change.now))
+
+    async def _with_lines(self, job: Job, reports: list[ReportRanks]) -> list[ReportRanks]:
+        assert self._eyes is not None
+        assert self._tending is not None
+        pods = self._eyes.pods_of(job.id)
+        return await self._logs.with_lines(job, reports, pods, self._tending.names(job.id))
+
+    async def _before_deletion(self, pods: list[Document]) -> None:
+        await self._logs.keep_now([(pod, _speaker(pod)) for pod in pods])
+
+    # ------------------------------------------------------------------ questions
+
+    async def logs(self, job: Job, rank: int, lines_max: int) -> list[str]:
+        if job.attempt is None or lines_max <= 0:
+            return []
+        pod = self._pod(job, rank)
+        if pod is not None:
+            try:
+                return await self._logs.of_pod(pod, container_of(job, rank), lines_max)
+            except NotFound:
+                pass
+            except ApiError as error:
+                _log.info("logs of %s/%s rank %d: %s", job.namespace, job.name, rank, error)
+        if self._archive is None:
+            return []
+        return await self._archive.lines(job.id, job.attempt.number, rank, lines_max)
+
+    async def troubles(self, job: Job) -> dict[int, sightings.Trouble]:
+        """Why ranks do not get on at this moment, in the cluster's own words."""
+        found: dict[int, sightings.Trouble] = {}
+        if self._eyes is None:
+            return found
+        for pod in self._eyes.pods_of(job.id).values():
+            mark, trouble = mark_of(pod), sightings.trouble(pod)
+            if mark is not None and trouble is not None and not is_over(pod):
+                found[mark.rank] = trouble
+        return found
+
+    def _pod(self, job: Job, rank: int) -> Document | None:
+        """The pod of a rank in the latest attempt, its latest run."""
+        if self._eyes is None or job.attempt is None:
+            return None
+        number, found = job.attempt.number, dict[int, Document]()
+        for pod in self._eyes.pods_of(job.id).values():
+            mark = mark_of(pod)
+            if mark is not None and (mark.attempt, mark.rank) == (number, rank):
+                found[mark.incarnation] = pod
+        return found[max(found)] if found else None
+
+
+def _speaker(pod: Document) -> str:
+    """Which container's log to keep; with several, the first one."""
+    containers: Sequence[Document] = (pod.get("spec") or {}).get("containers") or ()
+    return str(containers[0].get("name", "")) if len(containers) > 1 else ""

@@ -1,0 +1,160 @@
+"""All that is seen of the cluster: our own objects by job, the nodes, and other people's pods."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from adapters.kubernetes.connection import Connection
+from adapters.kubernetes.errors import ApiError
+from adapters.kubernetes.marks import INSTANCE, JOB_ID, Document, labels_of
+from adapters.kubernetes.nodes import gpus_asked
+from adapters.kubernetes.plan import Ref
+from adapters.kubernetes.reflector import Change, Reflector, key_of, uid_of
+from adapters.kubernetes.resources import Resource, resource_of
+from adapters.kubernetes.wishes import is_over
+
+# What a job may have many of, or what somebody else changes, is watched. Of the other kinds (keys,
+# accounts) a job has a few at most, which are asked for when it needs them.
+WATCHED = ("Pod", "Service", "ConfigMap")
+
+OnChange = Callable[[str, str, Change], None]
+
+
+class Eyes:
+    """`on_change` is told the job's id, the kind, and what changed."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        instance: str,
+        namespaces: Sequence[str] = (),
+        pod_groups: str = "",
+        resync_s: float = 300.0,
+        on_change: OnChange,
+        on_node: Callable[[Change], None],
+        on_other: Callable[[Change], None],
+    ) -> None:
+        self._by_job: dict[str, dict[Ref, Document]] = {}
+        self._on_change = on_change
+        self._mine: dict[tuple[str, str], Reflector] = {}
+        # Without names, all namespaces at once.
+        places = tuple(namespaces) or ("",)
+        ours = f"{INSTANCE}={instance},{JOB_ID}"
+        kinds = [resource_of(kind) for kind in WATCHED]
+        if pod_groups:
+            kinds.append(resource_of("PodGroup", pod_groups))
+        for place in places:
+            for resource in kinds:
+                self._mine[resource.kind, place] = Reflector(
+                    connection,
+                    resource.all(place),
+                    labels=ours,
+                    on_change=self._listener(resource),
+                    resync_s=resync_s,
+                )
+        self.nodes = Reflector(
+            connection, resource_of("Node").all(), on_change=on_node, trim=_node, resync_s=resync_s
+        )
+        self.others = [
+            Reflector(
+                connection,
+                resource_of("Pod").all(place),
+                labels=f"{INSTANCE}!={instance}",
+                keeps=_uses_gpus,
+                trim=_other,
+                on_change=on_other,
+                resync_s=resync_s,
+            )
+            for place in places
+        ]
+
+    @property
+    def reflectors(self) -> list[Reflector]:
+        return [*self._mine.values(), self.nodes, *self.others]
+
+    @property
+    def trouble(self) -> ApiError | None:
+        """Why something cannot be seen now."""
+        return next((each.trouble for each in self.reflectors if each.trouble), None)
+
+    async def see_jobs(self) -> None:
+        """Returns once all objects of ours have been listed: before, a missing one means nothing."""
+        await _all_synced(self._mine.values())
+
+    async def see_nodes(self) -> None:
+        await _all_synced([self.nodes, *self.others])
+
+    # ------------------------------------------------------------------ our own objects
+
+    def of_job(self, job: str) -> Mapping[Ref, Document]:
+        return self._by_job.get(job, {})
+
+    def pods_of(self, job: str) -> dict[str, Document]:
+        return {ref.name: each for ref, each in self.of_job(job).items() if ref.kind == "Pod"}
+
+    def all_pods(self) -> Iterable[Document]:
+        for (kind, _), reflector in self._mine.items():
+            if kind == "Pod":
+                yield from reflector.items.values()
+
+    @property
+    def jobs(self) -> list[str]:
+        """Every job of which something is there."""
+        return sorted(self._by_job)
+
+    def put(self, document: dict[str, Any]) -> None:
+        """What a request of ours was answered."""
+        if (reflector := self._reflector(document)) is not None:
+            reflector.put(document)
+
+    def forget(self, document: Document) -> None:
+        """There is no such object any more, a request of ours was told."""
+        if (reflector := self._reflector(document)) is not None:
+            reflector.forget(key_of(document), uid_of(document))
+
+    def _reflector(self, document: Document) -> Reflector | None:
+        kind, namespace = document["kind"], document["metadata"].get("namespace", "")
+        return self._mine.get((kind, namespace)) or self._mine.get((kind, ""))
+
+    def _listener(self, resource: Resource) -> Callable[[Change], None]:
+        def on_change(change: Change) -> None:
+            job = labels_of(change.document).get(JOB_ID, "")
+            found = self._by_job.setdefault(job, {})
+            ref = Ref(resource.kind, change.key.name)
+            if change.now is None:
+                found.pop(ref, None)
+                if not found:
+                    del self._by_job[job]
+            else:
+                found[ref] = change.now
+            self._on_change(job, resource.kind, change)
+
+        return on_change
+
+
+async def _all_synced(reflectors: Iterable[Reflector]) -> None:
+    await asyncio.gather(*(each.synced.wait() for each in reflectors))
+
+
+def _uses_gpus(pod: Document) -> bool:
+    bound = bool((pod.get("spec") or {}).get("nodeName"))
+    return bound and not is_over(pod) and gpus_asked(pod) > 0
+
+
+def _other(pod: dict[str, Any]) -> Document:
+    """All that matters of somebody else's pod."""
+    metadata = pod["metadata"]
+    kept = {name: metadata[name] for name in ("name", "namespace", "uid", "resourceVersion")}
+    return {"metadata": kept, "node": pod["spec"]["nodeName"], "gpus": gpus_asked(pod)}
+
+
+def _node(node: dict[str, Any]) -> Document:
+    """Without the list of all images on it, and without its heartbeats."""
+    status: Mapping[str, Any] = node.get("status") or {}
+    conditions = [
+        {name: each[name] for name in ("type", "status", "reason", "message") if name in each}
+        for each in status.get("conditions") or ()
+    ]
+    kept = {name: status[name] for name in ("capacity", "allocatable") if name in status}
+    return {**node, "status": {**kept, "conditions": conditions}}

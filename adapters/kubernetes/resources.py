@@ -1,0 +1,47 @@
+"""Where objects of each kind are found: a table."""
+
+from typing import NamedTuple
+from urllib.parse import quote
+
+
+class Resource(NamedTuple):
+    kind: str
+    # /api/v1, or /apis/GROUP/VERSION.
+    base: str
+    plural: str
+
+    def all(self, namespace: str = "") -> str:
+        """The objects of a namespace, or of all namespaces."""
+        if not namespace:
+            return f"{self.base}/{self.plural}"
+        return f"{self.base}/namespaces/{quote(namespace, safe='')}/{self.plural}"
+
+    def one(self, namespace: str, name: str) -> str:
+        return f"{self.all(namespace)}/{quote(name, safe='')}"
+
+
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+RESOURCES = {
+    each.kind: each
+    for each in (
+        Resource("Pod", "/api/v1", "pods"),
+        Resource("Node", "/api/v1", "nodes"),
+        Resource("Service", "/api/v1", "services"),
+        Resource("ConfigMap", "/api/v1", "configmaps"),
+        Resource("Secret", "/api/v1", "secrets"),
+        Resource("ServiceAccount", "/api/v1", "serviceaccounts"),
+        Resource("Role", _RBAC, "roles"),
+        Resource("RoleBinding", _RBAC, "rolebindings"),
+        Resource("HorizontalPodAutoscaler", "/apis/autoscaling/v2", "horizontalpodautoscalers"),
+    )
+}
+# A gang scheduler's own kind, by the apiVersion that it has there.
+POD_GROUPS = {
+    version: Resource("PodGroup", f"/apis/{version}", "podgroups")
+    for version in ("scheduling.volcano.sh/v1beta1", "scheduling.x-k8s.io/v1alpha1")
+}
+
+
+def resource_of(kind: str, version: str = "") -> Resource:
+    return POD_GROUPS[version] if kind == "PodGroup" else RESOURCES[kind]
