@@ -1,10 +1,11 @@
 """The parts of a control plane, built and joined: log, clock, cluster, engine, API."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from typing import Any, NamedTuple
 
 import simpy
 from aiohttp import web
@@ -21,11 +22,12 @@ from api.server import Runner
 from cli.complaints import Complaint
 from cli.guard import sole_writer
 from cli.kinds import load_kinds
+from cli.kubernetes import KubernetesFlags, kubernetes_cluster
 from cli.settings import DEFAULT_HOST, reason
 from cli.sources import Kind, Source, open_postgres
 from cli.supervisor import Supervisor
 from controlplane.engine import EngineOptions
-from controlplane.ports import EventLog
+from controlplane.ports import Cluster, EventLog, Telemetry
 from simulator.topology import ClusterModel
 
 Work = asyncio.Task[None]
@@ -39,7 +41,9 @@ class Wanted:
     """What is to be built."""
 
     source: Source
-    model: ClusterModel
+    # The simulated cluster; None for a real one.
+    model: ClusterModel | None
+    kubernetes: KubernetesFlags | None = None
     host: str = DEFAULT_HOST
     speed: float = 1.0
     # Secrets that let those in who know them.
@@ -50,7 +54,8 @@ class Wanted:
 class Parts:
     log: EventLog
     clock: AsyncioClock
-    pacer: Pacer
+    # What lets the cluster's own time pass, for ever; a real one needs nobody for that.
+    passing: Callable[[], Coroutine[Any, Any, None]]
     supervisor: Supervisor
     app: web.Application
     # How many events the log already held.
@@ -67,7 +72,7 @@ async def assembled(wanted: Wanted) -> AsyncIterator[Parts]:
         stack.enter_context(guard)
         log = await open_to_write(source)
         stack.push_async_callback(log.close)
-        yield await _join(wanted, log)
+        yield await _join(wanted, log, stack)
 
 
 async def open_to_write(source: Source) -> EventLog:
@@ -80,35 +85,52 @@ async def open_to_write(source: Source) -> EventLog:
             return await SqliteLog.open(source.path)
 
 
-async def _join(wanted: Wanted, log: EventLog) -> Parts:
+class Joined(NamedTuple):
+    cluster: Cluster
+    telemetry: Telemetry | None
+    passing: Callable[[], Coroutine[Any, Any, None]]
+
+
+async def _join(wanted: Wanted, log: EventLog, stack: AsyncExitStack) -> Parts:
     events = (await log.head()).position
     birth, last = await _time_at(log, 1), await _time_at(log, events)
     # A fast run leaves the log ahead of the wall clock, and time in it never runs backwards.
     clock = AsyncioClock(at_least=last or 0.0, speed=wanted.speed)
-    # Faults count from the cluster's birth, which is the log's: a restart does not repeat them.
-    origin = clock.now() if birth is None else birth
-    env = simpy.Environment(initial_time=clock.now() - origin)
-    pacer = Pacer(env, clock.twin(), origin=origin)
     control = Control(log)
-    cluster = SimulatedCluster(
-        env,
-        wanted.model,
-        origin=origin,
-        sync=pacer.sync,
-        waiting_gpus=lambda: _waiting_gpus(control),
-    )
+    if wanted.model is not None:
+        # Faults count from the cluster's birth, which is the log's: a restart does not repeat them.
+        origin = clock.now() if birth is None else birth
+        joined = _simulated(wanted.model, clock, control, origin)
+    else:
+        flags = wanted.kubernetes or KubernetesFlags()
+        real = await stack.enter_async_context(kubernetes_cluster(flags, log, wanted.source))
+        joined = Joined(real, None, asyncio.Event().wait)  # type: ignore[arg-type]
+    cluster = joined.cluster
     tokens = [Token(OPERATOR, token_hash(secret)) for secret in wanted.tokens]
     access = Access(tokens, bound_to=wanted.host)
-    app = make_app(control, cluster, access, source=cluster, now=clock.now)
+    app = make_app(control, cluster, access, source=joined.telemetry, now=clock.now)
     options = EngineOptions(release=version("muster"))
     return Parts(
         log=log,
         clock=clock,
-        pacer=pacer,
+        passing=joined.passing,
         supervisor=Supervisor(control, cluster, clock, options),
         app=app,
         events=events,
     )
+
+
+def _simulated(model: ClusterModel, clock: AsyncioClock, control: Control, origin: float) -> Joined:
+    env = simpy.Environment(initial_time=clock.now() - origin)
+    pacer = Pacer(env, clock.twin(), origin=origin)
+    cluster = SimulatedCluster(
+        env,
+        model,
+        origin=origin,
+        sync=pacer.sync,
+        waiting_gpus=lambda: _waiting_gpus(control),
+    )
+    return Joined(cluster, cluster, pacer.run)
 
 
 def _waiting_gpus(control: Control) -> int:
@@ -137,7 +159,7 @@ async def running(parts: Parts, host: str, port: int) -> AsyncIterator[tuple[str
     # The address first: who cannot listen must not take the lead from one who can.
     url = await _listen(runner, host, port)
     supervised = asyncio.create_task(parts.supervisor.run())
-    paced = asyncio.create_task(parts.pacer.run())
+    paced = asyncio.create_task(parts.passing())
     failure = asyncio.create_task(until_first(supervised, paced))
     try:
         yield url, failure

@@ -14,6 +14,7 @@ import click
 from api.access import is_loopback
 from cli.assembly import Parts, Wanted, assembled, running, until_first
 from cli.complaints import INTERRUPTED, WRONG_USAGE, Complaint
+from cli.kubernetes import KubernetesFlags, kubernetes_options
 from cli.settings import (
     DEFAULT_HOST,
     DEFAULT_PORT,
@@ -36,8 +37,8 @@ _log = logging.getLogger("muster")
     "--cluster",
     default="sim",
     show_default="sim: 2 racks x 4 nodes x 8 GPUs",
-    metavar="sim|sim:FILE",
-    help="The cluster; sim:FILE describes another one.",
+    metavar="sim|sim:FILE|kubernetes",
+    help="The cluster; sim:FILE describes another one, kubernetes is a real one.",
 )
 @click.option(
     "--db",
@@ -65,6 +66,7 @@ _log = logging.getLogger("muster")
 @click.option(
     "--token-file", metavar="FILE", help="Holds the token to ask for, in place of a made one."
 )
+@kubernetes_options
 @click.option("-v", "--verbose", is_flag=True, help="Log every request.")
 def up(
     cluster: str,
@@ -74,6 +76,7 @@ def up(
     speed: float,
     seed: int | None,
     token_file: str | None,
+    kubernetes: KubernetesFlags,
     verbose: bool,
 ) -> None:
     """Start the control plane with everything embedded: event log, cluster and HTTP API.
@@ -87,13 +90,23 @@ def up(
       muster up --db ./muster.db --speed 60
       muster up --cluster sim:examples/cluster.yaml --db memory: --port 0
       muster up --host 0.0.0.0 --db postgresql://muster@db/muster
+      muster up --cluster kubernetes --namespaces team-a,team-b
     """
     source = parse_source(db)
     if source.kind is Kind.EXPORT:
         raise Complaint(f"{source} is an export; import it first", exit_code=WRONG_USAGE)
     tokens, token_place = _tokens(host, token_file)
+    real = cluster == "kubernetes"
+    if real and (speed != 1.0 or seed is not None):
+        told = "a real cluster has its own time and its own chance: leave out --speed and --seed"
+        raise Complaint(told, exit_code=WRONG_USAGE)
     wanted = Wanted(
-        source=source, model=read_cluster(cluster, seed), host=host, speed=speed, tokens=tokens
+        source=source,
+        model=None if real else read_cluster(cluster, seed),
+        kubernetes=kubernetes if real else None,
+        host=host,
+        speed=speed,
+        tokens=tokens,
     )
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     logging.getLogger("aiohttp.access").setLevel(logging.INFO if verbose else logging.WARNING)
@@ -173,14 +186,12 @@ async def _wait(event: asyncio.Event) -> None:
 
 
 def banner(parts: Parts, wanted: Wanted, url: str, token_place: Path | None) -> list[str]:
-    model = wanted.model
-    pace = "real time" if wanted.speed == 1 else f"{wanted.speed:g} simulated seconds a second"
     lines = [
         f"Muster {version('muster')}",
         f"  API      {url}",
         f"  docs     {url}/docs",
         f"  log      {_place(wanted.source)} ({parts.events:,} events)",
-        f"  cluster  simulated: {len(model.nodes)} nodes, {model.gpus} GPUs, {pace}",
+        f"  cluster  {_cluster(wanted)}",
     ]
     if token_place is not None:
         lines.append(f"  token    in {token_place}")
@@ -190,6 +201,16 @@ def banner(parts: Parts, wanted: Wanted, url: str, token_place: Path | None) -> 
         lines.append(f"In another terminal: export MUSTER_URL={url}")
     lines.append("Try: muster submit examples/pytorchjob.yaml && muster list --watch")
     return lines
+
+
+def _cluster(wanted: Wanted) -> str:
+    if wanted.model is None:
+        flags = wanted.kubernetes or KubernetesFlags()
+        where = flags.kubeconfig or "the one this pod runs in"
+        return f"Kubernetes: {where}, {flags.namespaces or 'all namespaces'}"
+    model = wanted.model
+    pace = "real time" if wanted.speed == 1 else f"{wanted.speed:g} simulated seconds a second"
+    return f"simulated: {len(model.nodes)} nodes, {model.gpus} GPUs, {pace}"
 
 
 def _place(source: Source) -> str:

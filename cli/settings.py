@@ -7,6 +7,7 @@
 | MUSTER_TOKEN_FILE | the file that holds the token                  | `token` in the data folder   |
 | MUSTER_DB         | the event log                                  | `muster.db` in that folder   |
 | MUSTER_NAMESPACE  | the namespace of jobs that are named without   | default                      |
+| KUBECONFIG        | how to reach a Kubernetes cluster              | ~/.kube/config, or the pod's |
 | MUSTER_DEBUG      | when set, a bug shows its stack trace          | not set                      |
 | XDG_DATA_HOME     | the folder above the data folder               | ~/.local/share               |
 """
@@ -37,6 +38,8 @@ class Settings:
     db: str
     namespace: str
     debug: bool
+    # Of a Kubernetes cluster; empty where there is none, as inside a pod.
+    kubeconfig: str
 
 
 def read_settings() -> Settings:
@@ -44,6 +47,7 @@ def read_settings() -> Settings:
     env = os.environ
     home = Path(env.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     data = home / "muster"
+    usual = Path.home() / ".kube" / "config"
     return Settings(
         url=env.get("MUSTER_URL") or f"http://{DEFAULT_HOST}:{DEFAULT_PORT}",
         token=env.get("MUSTER_TOKEN", "").strip(),
@@ -52,6 +56,7 @@ def read_settings() -> Settings:
         db=env.get("MUSTER_DB") or str(data / "muster.db"),
         namespace=env.get("MUSTER_NAMESPACE") or "default",
         debug=bool(env.get("MUSTER_DEBUG")),
+        kubeconfig=env.get("KUBECONFIG") or (str(usual) if usual.exists() else ""),
     )
 
 
@@ -114,16 +119,9 @@ def make_token(path: Path) -> str:
 def read_cluster(spec: str, seed: int | None) -> ClusterModel:
     """The cluster that `sim` or `sim:FILE` names."""
     kind, _, file = spec.partition(":")
-    if kind == "kubernetes":
-        raise Complaint(
-            "this release does not drive Kubernetes yet",
-            hint="Use --cluster sim or sim:FILE.",
-            exit_code=WRONG_USAGE,
-        )
     if kind != "sim":
-        raise Complaint(
-            f"{spec!r} is no cluster", hint="Use --cluster sim or sim:FILE.", exit_code=WRONG_USAGE
-        )
+        hint = "Use --cluster sim, sim:FILE or kubernetes."
+        raise Complaint(f"{spec!r} is no cluster", hint=hint, exit_code=WRONG_USAGE)
     model = _cluster_in(Path(file)) if file else grid()
     return model if seed is None else replace(model, seed=seed)
 

@@ -78,11 +78,19 @@ class KubernetesCluster:
         self._report: Callable[[Report], None] = lambda report: None
         self._eyes: Eyes | None = None
         self._tending: Tending | None = None
+        self._site = Site()
         self._machines: Machines | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def connect(self, report: Callable[[Report], None]) -> None:
+        """Whatever was under way for who was connected before is dropped: he may be old.
+
+        So whoever should do and tell nothing more connects somebody who does not listen.
+        """
         self._report = report
+        if self._tending is not None:
+            await self._tending.close()
+            self._tending = self._new_tending()
 
     async def close(self) -> None:
         """Stops looking and acting; whatever runs goes on running."""
@@ -106,7 +114,7 @@ class KubernetesCluster:
     # ------------------------------------------------------------------ effects
 
     async def carry_out(self, effects: Sequence[Effect]) -> None:
-        if self._tending is None:
+        if self._eyes is None:
             await self._begin()
         tending = self._tending
         assert tending is not None
@@ -128,7 +136,7 @@ class KubernetesCluster:
         options, instance = self._options, await self._instance()
         groups = gang_schedulers.version(options.gang) if options.gang else ""
         binds_itself = options.binds_itself and not options.gang
-        site = Site(
+        self._site = Site(
             domain=options.domain,
             scheduler=SCHEDULER if binds_itself else "",
             bind=BINDINGS[options.devices] if binds_itself else unbound,
@@ -152,19 +160,25 @@ class KubernetesCluster:
             lost_after_s=options.lost_after_s,
             levels=options.levels,
         )
-        self._tending = Tending(
-            eyes,
-            Hands(self._connection, eyes, pod_groups=groups),
+        self._tending = self._new_tending()
+        for reflector in eyes.reflectors:
+            self._spawn(reflector.run())
+
+    def _new_tending(self) -> Tending:
+        assert self._eyes is not None
+        site = self._site
+        groups = gang_schedulers.version(site.gang) if site.gang else ""
+        return Tending(
+            self._eyes,
+            Hands(self._connection, self._eyes, pod_groups=groups),
             site,
             report=lambda report: self._report(report),
             with_lines=self._with_lines,
             before_deletion=self._before_deletion,
-            binds_itself=binds_itself,
+            binds_itself=site.scheduler == SCHEDULER,
             owner_of=self._owner_of,
             on_planned=self._on_planned,
         )
-        for reflector in eyes.reflectors:
-            self._spawn(reflector.run())
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

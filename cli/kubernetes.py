@@ -1,0 +1,187 @@
+"""How `muster up` drives a Kubernetes cluster: its options, and the cluster made of them."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from cli.complaints import WRONG_USAGE, Complaint
+from cli.settings import read_settings
+from cli.sources import Kind, Source
+from controlplane.ports import EventLog
+
+if TYPE_CHECKING:
+    from adapters.kubernetes.cluster import KubernetesCluster
+
+MIB = 2**20
+OWN, THEIRS = "muster", "cluster"
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesFlags:
+    """What was said about the cluster on the command line."""
+
+    kubeconfig: str = ""
+    context: str = ""
+    namespaces: str = ""
+    scheduler: str = OWN
+    devices: str = "kubelet"
+    domain: str = "cluster.local"
+    topology: str = ""
+    qps: float = 100.0
+    burst: int = 200
+    in_flight: int = 32
+    resync: float = 300.0
+    instance: str = ""
+    logs_max: int = 256
+
+
+_OPTIONS = (
+    click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        default=lambda: read_settings().kubeconfig,
+        show_default="KUBECONFIG, ~/.kube/config, or the pod's own account",
+        help="How to reach the Kubernetes cluster.",
+    ),
+    click.option("--context", metavar="NAME", default="", help="Which of the kubeconfig's."),
+    click.option(
+        "--namespaces",
+        metavar="A,B",
+        default="",
+        help="Drive jobs in these namespaces only; without it, in all.",
+    ),
+    click.option(
+        "--scheduler",
+        metavar="NAME",
+        default=OWN,
+        show_default=True,
+        help="muster binds pods itself; cluster leaves nodes to the cluster's scheduler; "
+        "volcano or scheduler-plugins-scheduler gets whole gangs.",
+    ),
+    click.option(
+        "--devices",
+        type=click.Choice(["kubelet", "muster"]),
+        default="kubelet",
+        show_default=True,
+        help="Who chooses the GPUs within a node.",
+    ),
+    click.option(
+        "--domain", default="cluster.local", show_default=True, help="Of the cluster's DNS."
+    ),
+    click.option(
+        "--topology",
+        metavar="LABEL,LABEL",
+        default="",
+        help="Labels that say where a node stands, outermost first.",
+    ),
+    click.option("--qps", default=100.0, show_default=True, help="Requests a second; 0: no limit."),
+    click.option("--burst", default=200, show_default=True, help="So many at once after a pause."),
+    click.option("--in-flight", default=32, show_default=True, help="So many under way at a time."),
+    click.option(
+        "--resync", default=300.0, show_default=True, help="List everything again, in seconds."
+    ),
+    click.option(
+        "--instance",
+        metavar="NAME",
+        default="",
+        help="Marks what is made; without it, a name of the log's own.",
+    ),
+    click.option(
+        "--logs-max", default=256, show_default=True, help="MiB of logs kept after pods are gone."
+    ),
+)
+
+
+def kubernetes_options(command: _Command) -> _Command:
+    """Gives a command the options, gathered in one argument `kubernetes`."""
+    names = [field.name for field in fields(KubernetesFlags)]
+
+    @wraps(command)
+    def gathered(**given: Any) -> Any:
+        flags = KubernetesFlags(**{name: given.pop(name) for name in names})
+        return command(kubernetes=flags, **given)
+
+    found: Any = gathered
+    for option in reversed(_OPTIONS):
+        found = option(found)
+    return found  # type: ignore[no-any-return]
+
+
+@asynccontextmanager
+async def kubernetes_cluster(
+    flags: KubernetesFlags, log: EventLog, source: Source
+) -> "AsyncIterator[KubernetesCluster]":
+    """The cluster, connected; closed at the end."""
+    # Only here: who simulates needs none of it.
+    from adapters.kubernetes.access import Access
+    from adapters.kubernetes.cluster import KubernetesCluster, Options
+    from adapters.kubernetes.connection import Connection, Limits
+    from adapters.kubernetes.errors import BadAccess
+
+    limits = Limits(qps=flags.qps, burst=flags.burst, in_flight=flags.in_flight)
+    try:
+        connection = await Connection.open(Access(flags.kubeconfig, flags.context), limits)
+    except BadAccess as error:
+        raise Complaint(
+            f"the Kubernetes cluster cannot be reached: {error}",
+            hint="Name one with --kubeconfig and --context.",
+            exit_code=WRONG_USAGE,
+        ) from None
+    gang = "" if flags.scheduler in (OWN, THEIRS) else flags.scheduler
+    options = Options(
+        namespaces=_names(flags.namespaces),
+        domain=flags.domain,
+        binds_itself=flags.scheduler == OWN,
+        devices=flags.devices,
+        gang=gang,
+        levels=_names(flags.topology),
+        resync_s=flags.resync,
+    )
+
+    async def instance() -> str:
+        return flags.instance or await log_name(log)
+
+    archive = _archive(flags, source)
+    cluster = KubernetesCluster(connection, instance, options, archive=archive)
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+async def log_name(log: EventLog) -> str:
+    """A name that no other log has: the beginning of its first event's hash."""
+    rows = await log.read(0, 1)
+    assert rows, "an engine records its start before it asks for anything"
+    return rows[0][-1].hex()[:16]
+
+
+def _names(told: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in told.split(",") if name.strip())
+
+
+def _archive(flags: KubernetesFlags, source: Source) -> Any:
+    from adapters.kubernetes.log_archive import LogArchive
+
+    if flags.logs_max <= 0:
+        return None
+    return LogArchive(_archive_place(source), flags.logs_max * MIB)
+
+
+def _archive_place(source: Source) -> Path | str:
+    """Beside the event log; of one that is no file, in the data folder."""
+    match source.kind:
+        case Kind.SQLITE:
+            return source.path.with_name(f"{source.path.name}.logs")
+        case Kind.MEMORY:
+            return ":memory:"
+        case _:
+            folder = read_settings().data
+            folder.mkdir(parents=True, exist_ok=True)
+            return folder / "logs.db"
