@@ -98,7 +98,7 @@ class Paced(Simulated):
         return self.clock.now()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(60.0):
             while not condition():
                 await self.clock.wait(self.clock.now() + 5.0)
 
@@ -142,7 +142,7 @@ class OnKubernetes:
         return ORIGIN + asyncio.get_running_loop().time() - self._began
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(60.0):
             while not condition():  # noqa: ASYNC110 - it may be anything
                 await asyncio.sleep(0.005)
 
@@ -392,12 +392,13 @@ async def test_a_rank_that_is_to_run_once_more_does_so_alone(harness: Harness) -
 
 
 async def test_who_connects_later_hears_from_then_on(harness: Harness) -> None:
-    job = gang(harness)
+    job = gang(harness, work=ENDLESS)
     facts = Facts(harness, job)
     await harness.cluster.carry_out([launch(job)])
     await harness.until(lambda: facts.started == {0, 1})
     harness.reports = []
     await harness.cluster.connect(harness.reports.append)
+    await harness.cluster.carry_out([stop(running(job, harness.now()))])
     await harness.until(lambda: facts.over == {0, 1})
 
 
