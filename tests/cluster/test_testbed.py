@@ -51,7 +51,7 @@ async def test_pods_on_two_nodes_reach_each_other_by_address_and_by_name(
     }
     await kube.api.create(SERVICES, service)
     await kube.api.create(PODS, pod("listens", "echo found | nc -l -p 7000", node_name(1)))
-    ask = "for i in $(seq 50); do nc listens 7000 </dev/null && exit 0; sleep 0.2; done; exit 1"
+    ask = "for i in $(seq 50); do nc listens 7000 </dev/null 2>/dev/null && exit 0; sleep 0.2; done; exit 1"
     await kube.api.create(PODS, pod("asks", ask, node_name(2)))
     assert await ended(kube, "asks") == "Succeeded", await kube.log("asks")
     assert await kube.log("asks") == "found\n"
