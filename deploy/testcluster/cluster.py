@@ -56,6 +56,14 @@ def start_made_up(place: Place, count: int, gpus: int) -> None:
     processes.start(place.state, MADE_UP, [sys.executable, "-m", *module], env)
 
 
+def stop_made_up(place: Place) -> None:
+    """Takes the nodes without machines out of the cluster."""
+    processes.stop(place.state, MADE_UP)
+    (place.state / "made-up").unlink(missing_ok=True)
+    # The label is theirs alone (`madeup.node`).
+    controlplane.api_delete(place, "/api/v1/nodes?labelSelector=muster.dev/made-up")
+
+
 def check() -> None:
     """Says in one sentence what this machine lacks."""
     if os.geteuid() != 0:

@@ -53,10 +53,19 @@ def has_dns(place: Place) -> bool:
 
 def api_get(place: Place, path: str) -> str:
     """What the API server answers; "" if it does not."""
+    return _get(f"https://{place.api}:443{path}", _trust(place))
+
+
+def api_delete(place: Place, path: str) -> None:
+    request = urllib.request.Request(f"https://{place.api}:443{path}", method="DELETE")
+    urllib.request.urlopen(request, timeout=30, context=_trust(place)).close()
+
+
+def _trust(place: Place) -> ssl.SSLContext:
     pki = place.state / "pki"
     context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
     context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
-    return _get(f"https://{place.api}:443{path}", context)
+    return context
 
 
 def _get(url: str, context: ssl.SSLContext | None = None) -> str:

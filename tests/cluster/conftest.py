@@ -17,8 +17,8 @@ from tests.cluster.kube import Kube, TestBed
 
 HERE = Path(__file__).parent
 REAL_NODES = 4
-MADE_UP_NODES = 40
 GPUS = 8
+MADE_UP_NODES = 40
 # For one test; building and starting the cluster is not counted.
 SECONDS_MAX = 300
 
@@ -42,9 +42,10 @@ def bed() -> Iterator[TestBed]:
     try:
         place = places.here()
         was_running = processes.pid_of(place.state, "apiserver") is not None
-        place = cluster.up(place, real=REAL_NODES, gpus=GPUS, made_up=MADE_UP_NODES)
+        place = cluster.up(place, real=REAL_NODES, gpus=GPUS)
     except places.Trouble as trouble:
         pytest.skip(f"no cluster: {trouble}. Or name one of yours with KUBECONFIG.")
+    cluster.stop_made_up(place)
     yield TestBed(place.kubeconfig, place)
     if not was_running:
         cluster.down(place)
@@ -66,6 +67,14 @@ def place(bed: TestBed) -> Iterator[places.Place]:
         nodes.unplug(bed.place, node, plugged=True)
     for node in nodes.known(bed.place):
         nodes.wait_ready(bed.place, node, GPUS)
+
+
+@pytest.fixture
+def made_up(place: places.Place) -> Iterator[int]:
+    """Nodes without machines beside the real ones, for tests of size; how many there are."""
+    cluster.start_made_up(place, MADE_UP_NODES, GPUS)
+    yield MADE_UP_NODES
+    cluster.stop_made_up(place)
 
 
 @pytest.fixture

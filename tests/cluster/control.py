@@ -67,7 +67,7 @@ class Muster:
         self.url = await until(
             lambda: self._address(began), START_S_MAX, f"`muster up`: {self.log}"
         )
-        await until(self._is_ready, START_S_MAX, "the control plane to lead")
+        await until(self._is_ready, START_S_MAX, "the control plane to lead and to see nodes")
 
     async def _address(self, began: int) -> str:
         told = self.log.read_text()[began:]
@@ -78,7 +78,8 @@ class Muster:
 
     async def _is_ready(self) -> bool:
         async with self._session.get(f"{self.url}/readyz") as answer:
-            return answer.status == 200
+            leads = answer.status == 200
+        return leads and bool((await self.get("/v1/nodes"))["items"])
 
     async def kill(self) -> None:
         """SIGKILL, in the middle of whatever it does."""
@@ -137,6 +138,9 @@ class Muster:
         told = await self.get(f"{_path(name)}/events", limit="1000")
         return list(told["items"])
 
+    async def story(self, name: str) -> list[str]:
+        return job_level(await self.events(name))
+
     async def logs(self, name: str, rank: int) -> list[str]:
         told = await self.get(f"{_path(name)}/logs", rank=str(rank))
         return list(told["lines"])
@@ -164,6 +168,11 @@ class Muster:
 
         found: dict[str, Any] = await until(reached, seconds, f"{kind} of {name}")
         return found
+
+
+def job_level(events: list[dict[str, Any]]) -> list[str]:
+    """What happened to the job as a whole; which ranks were seen first is left to chance."""
+    return [event["type"] for event in events if not event["type"].startswith("Rank")]
 
 
 def _path(name: str) -> str:

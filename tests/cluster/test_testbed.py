@@ -109,7 +109,7 @@ async def test_memory_beyond_the_limit_is_an_oom_kill(place: Place, kube: Kube) 
     assert told["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] == "OOMKilled"
 
 
-async def test_made_up_nodes_run_whatever_is_bound_to_them(place: Place, kube: Kube) -> None:
+async def test_made_up_nodes_run_whatever_is_bound_to_them(made_up: int, kube: Kube) -> None:
     for index in range(20):
         made = pod(f"made-up-{index}", "unheard of", f"made-up-{index % 4}", image="no/such:1")
         made["metadata"]["annotations"] = {
