@@ -36,6 +36,10 @@ class AsyncioClock:
     def now(self) -> float:
         return self._time.now()
 
+    def reach(self, at: float) -> None:
+        """Shows at least this time from here on, on all twins."""
+        self._time.reach(at)
+
     async def wait(self, until: float | None) -> None:
         assert self._bell is None, "a clock has one waiter"
         if self._woken or (until is not None and until <= self.now()):
@@ -79,6 +83,9 @@ class _LoopTime:
     def now(self) -> float:
         self._shown = max(self._shown, self._exact())
         return self._shown
+
+    def reach(self, at: float) -> None:
+        self._start += max(0.0, at - self._exact())
 
     def _exact(self) -> float:
         return self._start + (self.loop.time() - self._start_loop) * self._speed

@@ -28,6 +28,7 @@ from api.control import CONTROL, Control
 from api.docs import OPENAPI, write_openapi
 from api.door import REQUESTS_MAX, Door
 from api.forecasts import FORECASTS, Forecaster
+from api.forwarding import FORWARDER, Forwarder
 from api.jobs import CLUSTER
 from api.metrics import METRICS, Metrics
 from api.past import PAST, Past
@@ -100,9 +101,11 @@ def make_app(
     app[OPENAPI] = write_openapi(routes, release=release)
     app[FORECASTS] = Forecaster(now)
     app[DESK] = Desk()
+    app[FORWARDER] = Forwarder()
     control.listen(app[METRICS].record)
     control.listen(app[FORECASTS].record)
     control.listen(app[FEED].publish)
+    control.on_skip(app[FEED].begin_at)
     for each in routes:
         app.router.add_route(each.method, each.path, each.handler)
         if each.method == "GET":
@@ -112,6 +115,7 @@ def make_app(
     app.cleanup_ctx.append(_run_feed)
     app.on_shutdown.append(_close_feed)
     app.on_cleanup.append(_close_desk)
+    app.on_cleanup.append(_close_forwarder)
     return app
 
 
@@ -134,6 +138,10 @@ async def _run_feed(app: web.Application) -> AsyncIterator[None]:
 
 async def _close_feed(app: web.Application) -> None:
     app[FEED].close()
+
+
+async def _close_forwarder(app: web.Application) -> None:
+    await app[FORWARDER].close()
 
 
 async def _close_desk(app: web.Application) -> None:

@@ -1,11 +1,14 @@
 """The asyncio side of the engine: hand a command in and wait, ask a question and wait.
 
 The engine behind it changes: after the log failed, whoever runs the server puts another one here.
-While none leads there is no truth to tell, so everything here raises Unavailable.
+While another control plane leads, questions are answered from a world that follows the log. When
+there is neither there is no truth to tell, so everything here raises Unavailable.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from enum import StrEnum
 from typing import Generic, NoReturn, TypeVar
 
 from aiohttp import web
@@ -23,6 +26,8 @@ Listener = Callable[[Sequence[Recorded], World], None]
 
 COMMANDS_MAX = 2_000
 ANSWER_S_MAX = 30.0
+# How long a question waits for an engine that is taking over.
+TAKE_OVER_S_MAX = 10.0
 
 
 class Unavailable(Rejected):
@@ -32,8 +37,16 @@ class Unavailable(Rejected):
         super().__init__("unavailable", message)
 
 
+class Role(StrEnum):
+    """What this control plane is at the moment."""
+
+    LEADER = "leader"
+    STANDBY = "standby"
+    NEITHER = "neither"
+
+
 class Control:
-    """The engine that leads now, if any, and the log that it writes.
+    """The engine that leads now, if any, or a world that follows the log; and the log.
 
     `recorded` is what an engine gets as its `on_recorded`.
     """
@@ -47,23 +60,55 @@ class Control:
     ) -> None:
         self.log = log
         self.engine: Engine | None = None
+        # What the log says, as far as it was followed, while another one leads.
+        self.followed: World | None = None
+        # Whether the engine has been elected and reads the rest of the log: worth waiting for.
+        self.takes_over = False
+        # Where the others reach this control plane.
+        self.address = ""
         self.commands_in_flight = 0
         self._commands_max = commands_max
         self._answer_s_max = answer_s_max
         self._listeners: list[Listener] = []
+        self._beginners: list[Callable[[int], None]] = []
 
     @property
     def leads(self) -> bool:
         return self.engine is not None and self.engine.leads
 
+    @property
+    def role(self) -> Role:
+        if self.leads:
+            return Role.LEADER
+        return Role.NEITHER if self.followed is None else Role.STANDBY
+
+    @property
+    def leader(self) -> str:
+        """Where the leader answers, as far as the log was followed; empty if that is not known."""
+        found = "" if self.followed is None else self.followed.leader
+        # If the last one was this one, nobody has led since.
+        return "" if found == self.address else found
+
     def listen(self, listener: Listener) -> None:
         """Calls `listener` with every batch that is in the log, and the world right after it."""
         self._listeners.append(listener)
 
+    def on_skip(self, begin: Callable[[int], None]) -> None:
+        self._beginners.append(begin)
+
     def recorded(self, batch: Sequence[Recorded]) -> None:
         assert self.engine is not None, "an engine runs that was not put here"
+        self.tell(batch, self.engine.world)
+
+    def skip_to(self, position: int) -> None:
+        """Lets those who count positions know how long the log is that is followed from here on."""
+        for begin in self._beginners:
+            begin(position)
+
+    def tell(self, batch: Sequence[Recorded], world: World) -> None:
+        """Lets the listeners hear of events that are in the log, whoever put them there."""
         for listener in self._listeners:
-            listener(batch, self.engine.world)
+            listener(batch, world)
 
     async def submit(self, command: Request) -> Receipt:
         """The receipt, once the command's events are in the log; raises Rejected."""
@@ -90,14 +135,33 @@ class Control:
 
     async def ask(self, question: Callable[[World], T]) -> T:
         """What `question` finds in a world that no crash could take back."""
+        if not self.leads and self.followed is not None:
+            return question(self.followed)
         asked = _Asked(question)
+        if self.takes_over and self.engine is not None:
+            self.engine.ask(asked)
+            async with _patience():
+                return await asked.answer()
         self._leader().ask(asked)
         return await asked.answer()
 
     def _leader(self) -> Engine:
         if self.engine is None or not self.engine.leads:
+            if self.followed is not None:
+                raise Rejected("standby", "another control plane leads; nothing was done")
             raise Unavailable("no engine leads at the moment; nothing was done")
         return self.engine
+
+
+@asynccontextmanager
+async def _patience() -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(TAKE_OVER_S_MAX):
+            yield
+    except TimeoutError:
+        raise Unavailable(
+            "this control plane is taking over and has not read the log yet"
+        ) from None
 
 
 def _settle(

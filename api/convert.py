@@ -32,7 +32,7 @@ ROUTES: tuple[Route, ...] = (
     route(
         "POST", "/v1/convert", convert_job,
         "A manifest in another form, with every default spelt out; nothing is stored",
-        query=ConvertQuery, body=Manifest, answers={200: dict[str, Any]},
+        query=ConvertQuery, body=Manifest, answers={200: dict[str, Any]}, needs_leader=False,
         problems=("invalid_manifest", "unknown_kind", "cannot_convert", *BODY_PROBLEMS),
     ),
 )  # fmt: skip

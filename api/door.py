@@ -10,6 +10,8 @@ from aiohttp.log import access_logger
 from aiohttp.typedefs import Handler
 
 from api.access import ACCESS, ACTOR
+from api.control import CONTROL, Role
+from api.forwarding import FORWARDER
 from api.metrics import METRICS
 from api.problems import problem_of, respond
 from api.routes import Route
@@ -20,11 +22,14 @@ REQUESTS_MAX = 1_000
 
 
 class Door:
-    """The one middleware. What is at an open route is answered whoever asks."""
+    """The one middleware. What is at an open route is answered whoever asks; what needs the leader
+    is handed on to it where another one leads.
+    """
 
     def __init__(self, routes: Sequence[Route], *, requests_max: int = REQUESTS_MAX) -> None:
         self._open_paths = frozenset(route.path for route in routes if route.is_open)
         self._methods = _methods(routes)
+        self._leaders = frozenset((r.method, r.path) for r in routes if r.needs_leader)
         self._requests_max = requests_max
         self._inside = 0
 
@@ -43,8 +48,11 @@ class Door:
         try:
             if self._inside - request.app[FEED].watchers > self._requests_max:
                 raise Rejected("busy", f"{self._requests_max} requests are being answered already")
-            if _route_of(request) not in self._open_paths:
+            path = _route_of(request)
+            if path not in self._open_paths:
                 request[ACTOR] = request.app[ACCESS].actor(request)
+            if request.app[CONTROL].role is Role.STANDBY and self._needs_leader(request, path):
+                return await request.app[FORWARDER].forward(request)
             return await handler(request)
         except Exception as error:
             if request.writer.output_size > 0:
@@ -61,6 +69,10 @@ class Door:
         """An address of its own takes only its own methods, not those of a name in its place."""
         methods = self._methods.get(request.path, error.allowed_methods)
         return web.HTTPMethodNotAllowed(error.method, methods)
+
+    def _needs_leader(self, request: web.Request, path: str) -> bool:
+        method = "GET" if request.method == "HEAD" else request.method
+        return (method, path) in self._leaders
 
     def _note(self, request: web.Request, response: web.StreamResponse, seconds: float) -> None:
         method, status = request.method, response.status

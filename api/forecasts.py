@@ -78,6 +78,6 @@ async def tell_accuracy(request: web.Request, query: NoQuery) -> web.Response:
 ROUTES: tuple[Route, ...] = (
     route(
         "GET", "/v1/forecasts", tell_accuracy, "How wrong forecasts were",
-        query=NoQuery, answers={200: Accuracy},
+        query=NoQuery, answers={200: Accuracy}, needs_leader=True,
     ),
 )  # fmt: skip

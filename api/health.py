@@ -4,7 +4,7 @@ from aiohttp import web
 from msgspec import Struct
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from api.control import CONTROL, Unavailable
+from api.control import CONTROL, Control, Role, Unavailable
 from api.metrics import METRICS, numbers_of
 from api.routes import HEADERS, NoQuery, Route, answer, route
 from api.stream import FEED
@@ -14,14 +14,39 @@ class Health(Struct, frozen=True):
     status: str
 
 
+class Readiness(Struct, frozen=True, kw_only=True):
+    """`role` is leader or standby; `leader` is where the leader answers, if that is known."""
+
+    status: str
+    role: str
+    leader: str
+    position: int
+
+
 async def get_health(request: web.Request, query: NoQuery) -> web.Response:
     return answer(Health("alive"))
 
 
 async def get_readiness(request: web.Request, query: NoQuery) -> web.Response:
-    if not request.app[CONTROL].leads:
-        raise Unavailable("no engine leads here at the moment")
-    return answer(Health("ready"))
+    control = request.app[CONTROL]
+    return answer(await _readiness(control))
+
+
+async def get_leadership(request: web.Request, query: NoQuery) -> web.Response:
+    control = request.app[CONTROL]
+    if not control.leads:
+        where = f"; {control.leader} does" if control.leader else ""
+        raise Unavailable(f"this one does not lead{where}")
+    return answer(await _readiness(control))
+
+
+async def _readiness(control: Control) -> Readiness:
+    role = control.role
+    if role is Role.NEITHER:
+        raise Unavailable("no engine leads here at the moment, and no log is followed")
+    leader = control.address if role is Role.LEADER else control.leader
+    position = await control.ask(lambda world: world.position)
+    return Readiness(status="ready", role=role.value, leader=leader, position=position)
 
 
 async def get_metrics(request: web.Request, query: NoQuery) -> web.Response:
@@ -31,7 +56,7 @@ async def get_metrics(request: web.Request, query: NoQuery) -> web.Response:
         numbers = await control.ask(numbers_of)
     except Unavailable:
         numbers = None
-    metrics.show(numbers)
+    metrics.show(numbers, leads=control.leads)
     metrics.show_server(
         watchers=feed.watchers, dropped=feed.dropped, commands=control.commands_in_flight
     )
@@ -46,8 +71,12 @@ ROUTES: tuple[Route, ...] = (
         query=NoQuery, answers={200: Health}, is_open=True,
     ),
     route(
-        "GET", "/readyz", get_readiness, "Whether an engine leads here and takes commands",
-        query=NoQuery, answers={200: Health}, problems=("unavailable",), is_open=True,
+        "GET", "/readyz", get_readiness, "Whether it answers, as the leader or as a standby",
+        query=NoQuery, answers={200: Readiness}, problems=("unavailable",), is_open=True,
+    ),
+    route(
+        "GET", "/leaderz", get_leadership, "Whether this one leads",
+        query=NoQuery, answers={200: Readiness}, problems=("unavailable",), is_open=True,
     ),
     route(
         "GET", "/metrics", get_metrics, "Numbers for Prometheus",

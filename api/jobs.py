@@ -225,7 +225,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     route(
         "GET", f"{_JOB}/logs", read_logs, "The last lines that a rank wrote",
-        query=LogsQuery, answers={200: LogLines},
+        query=LogsQuery, answers={200: LogLines}, needs_leader=True,
         problems=("no_such_job", "no_such_rank", "invalid_parameter", "cluster_timeout"),
     ),
 )  # fmt: skip

@@ -145,9 +145,9 @@ class Metrics:
             child = self._http_children[key] = self._http.labels(*key)
         child.observe(seconds)
 
-    def show(self, numbers: Numbers | None) -> None:
-        """Sets the gauges; without an engine there are no numbers, and none are shown."""
-        self._leads.set(numbers is not None)
+    def show(self, numbers: Numbers | None, *, leads: bool) -> None:
+        """Sets the gauges; where nobody leads or follows there are no numbers to show."""
+        self._leads.set(leads)
         for gauge in (self._jobs, self._gpus, self._nodes, self._waiting, self._held):
             gauge.clear()
         if numbers is None:

@@ -83,6 +83,7 @@ KINDS: dict[str, Kind] = {
     "internal_error": Kind(500, "Something went wrong in the server"),
     "log_corrupt": Kind(500, "The event log is damaged"),
     "unavailable": Kind(503, "The control plane cannot answer now"),
+    "standby": Kind(503, "This is a standby, and the leader cannot be reached"),
     "busy": Kind(503, "The server has too much to do"),
     "cluster_timeout": Kind(504, "The cluster did not answer in time"),
 }

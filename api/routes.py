@@ -51,6 +51,8 @@ class Route:
     is_open: bool = False
     # Whether it is part of the documented API.
     is_shown: bool = True
+    # Whether only the leader can answer it, so that a standby hands it on.
+    needs_leader: bool = False
 
 
 def route(
@@ -67,8 +69,12 @@ def route(
     headers: tuple[str, ...] = (),
     is_open: bool = False,
     is_shown: bool = True,
+    needs_leader: bool | None = None,
 ) -> Route:
-    """A route whose handler gets its query parsed."""
+    """A route whose handler gets its query parsed.
+
+    Whatever may change something needs the leader, unless it is said otherwise.
+    """
 
     async def handle(request: web.Request) -> web.StreamResponse:
         return await handler(request, read_query(request, query))
@@ -86,6 +92,7 @@ def route(
         headers=headers,
         is_open=is_open,
         is_shown=is_shown,
+        needs_leader=method != "GET" if needs_leader is None else needs_leader,
     )
 
 

@@ -93,6 +93,12 @@ class Feed:
             # Nobody watched, or another engine wrote meanwhile: the log has what is missing here.
             self._skip_to(self._told)
 
+    def begin_at(self, position: int) -> None:
+        """Says how long the log is, to a feed that has heard of nothing yet."""
+        if position > self._told:
+            self._told = position
+            self._skip_to(position)
+
     def _skip_to(self, position: int) -> None:
         self._sent = position
         self._fresh.clear()

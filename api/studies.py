@@ -187,11 +187,11 @@ ROUTES: tuple[Route, ...] = (
     ),
     route(
         "GET", "/v1/studies", list_studies, "The studies that this server knows",
-        query=NoQuery, answers={200: StudyList},
+        query=NoQuery, answers={200: StudyList}, needs_leader=True,
     ),
     route(
         "GET", _STUDY, show_study, "How far a study is",
-        query=NoQuery, answers={200: StudyView}, problems=("no_such_study",),
+        query=NoQuery, answers={200: StudyView}, problems=("no_such_study",), needs_leader=True,
     ),
     route(
         "DELETE", _STUDY, cancel_study, "Cancel a study",
@@ -200,10 +200,11 @@ ROUTES: tuple[Route, ...] = (
     route(
         "GET", f"{_STUDY}/result", show_result, "What a study found, for machines",
         query=NoQuery, answers={200: dict[str, Any]}, problems=("no_such_study", "study_not_done"),
+        needs_leader=True,
     ),
     route(
         "GET", f"{_STUDY}/report", show_report, "What a study found, as a page",
         query=NoQuery, answers={200: str}, problems=("no_such_study", "study_not_done"),
-        media_types=("text/html",),
+        media_types=("text/html",), needs_leader=True,
     ),
 )  # fmt: skip

@@ -69,6 +69,6 @@ def _view(reading: DeviceReading, names: dict[str, str]) -> DeviceView:
 ROUTES: tuple[Route, ...] = (
     route(
         "GET", "/v1/telemetry", get_telemetry, "What GPUs and links report at this moment",
-        query=NoQuery, answers={200: TelemetryView},
+        query=NoQuery, answers={200: TelemetryView}, needs_leader=True,
     ),
 )  # fmt: skip

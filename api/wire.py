@@ -167,13 +167,14 @@ class Bodies:
 
     async def document(self, request: web.Request) -> object:
         parse, inline_max = _format(request)
-        body = await self._bytes(request)
+        body = await self.raw(request)
         if len(body) <= inline_max:
             return parse_document(body, parse)
         async with self._parsers:
             return await asyncio.to_thread(parse_document, body, parse)
 
-    async def _bytes(self, request: web.Request) -> bytes:
+    async def raw(self, request: web.Request) -> bytes:
+        """The whole body as it came, if it comes in time."""
         if request.content.is_eof():
             return await request.read()
         try:

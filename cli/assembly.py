@@ -20,6 +20,7 @@ from api.app import make_app
 from api.control import Control
 from api.server import Runner
 from cli.complaints import Complaint
+from cli.elections import Election, FileElection
 from cli.guard import sole_writer
 from cli.kinds import load_kinds
 from cli.kubernetes import KubernetesFlags, kubernetes_cluster
@@ -46,6 +47,12 @@ class Wanted:
     kubernetes: KubernetesFlags | None = None
     host: str = DEFAULT_HOST
     speed: float = 1.0
+    # Whether it is one of several on this log, of which one leads.
+    standby: bool = False
+    # The Lease by which they elect the leader, as NAMESPACE/NAME; empty leaves it to the log.
+    lease: str = ""
+    # Where the others reach this one; empty means where it listens.
+    advertise: str = ""
     # Secrets that let those in who know them.
     tokens: tuple[str, ...] = field(default=(), repr=False)
 
@@ -56,6 +63,7 @@ class Parts:
     clock: AsyncioClock
     # What lets the cluster's own time pass, for ever; a real one needs nobody for that.
     passing: Callable[[], Coroutine[Any, Any, None]]
+    control: Control
     supervisor: Supervisor
     app: web.Application
     # How many events the log already held.
@@ -67,12 +75,14 @@ async def assembled(wanted: Wanted) -> AsyncIterator[Parts]:
     """All parts, ready to run; at the end the log is closed."""
     load_kinds()
     source = wanted.source
-    guard = sole_writer(source.path) if source.kind is Kind.SQLITE else nullcontext()
+    alone = source.kind is Kind.SQLITE and not wanted.standby
+    guard = sole_writer(source.path) if alone else nullcontext()
     async with AsyncExitStack() as stack:
         stack.enter_context(guard)
         log = await open_to_write(source)
         stack.push_async_callback(log.close)
-        yield await _join(wanted, log, stack)
+        election = await stack.enter_async_context(election_for(wanted)) if wanted.standby else None
+        yield await _join(wanted, log, election, stack)
 
 
 async def open_to_write(source: Source) -> EventLog:
@@ -91,7 +101,26 @@ class Joined(NamedTuple):
     passing: Callable[[], Coroutine[Any, Any, None]]
 
 
-async def _join(wanted: Wanted, log: EventLog, stack: AsyncExitStack) -> Parts:
+@asynccontextmanager
+async def election_for(wanted: Wanted) -> AsyncIterator[Election]:
+    """How those who share this log agree on who leads it."""
+    source = wanted.source
+    if wanted.lease:
+        from cli.leases import lease_election
+
+        async with lease_election(wanted.lease) as election:
+            yield election
+    elif source.kind is Kind.POSTGRES:
+        from adapters.postgres_election import PostgresElection
+
+        yield PostgresElection(source.place, clock=AsyncioClock())
+    else:
+        yield FileElection(source.path)
+
+
+async def _join(
+    wanted: Wanted, log: EventLog, election: Election | None, stack: AsyncExitStack
+) -> Parts:
     events = (await log.head()).position
     birth, last = await _time_at(log, 1), await _time_at(log, events)
     # A fast run leaves the log ahead of the wall clock, and time in it never runs backwards.
@@ -114,7 +143,8 @@ async def _join(wanted: Wanted, log: EventLog, stack: AsyncExitStack) -> Parts:
         log=log,
         clock=clock,
         passing=joined.passing,
-        supervisor=Supervisor(control, cluster, clock, options),
+        control=control,
+        supervisor=Supervisor(control, cluster, clock, options, election=election),
         app=app,
         events=events,
     )
@@ -148,9 +178,12 @@ async def _time_at(log: EventLog, position: int) -> float | None:
 
 
 @asynccontextmanager
-async def running(parts: Parts, host: str, port: int) -> AsyncIterator[tuple[str, Work]]:
+async def running(
+    parts: Parts, host: str, port: int, advertise: str = ""
+) -> AsyncIterator[tuple[str, Work]]:
     """Lets all parts run; gives the server's URL, and work that ends only by raising.
 
+    `advertise` is where others reach this one, if that is another URL.
     At the end the server takes no more requests, those that are under way are finished, and only
     then the engine is stopped.
     """
@@ -158,6 +191,7 @@ async def running(parts: Parts, host: str, port: int) -> AsyncIterator[tuple[str
     await runner.setup()
     # The address first: who cannot listen must not take the lead from one who can.
     url = await _listen(runner, host, port)
+    parts.control.address = advertise or url
     supervised = asyncio.create_task(parts.supervisor.run())
     paced = asyncio.create_task(parts.passing())
     failure = asyncio.create_task(until_first(supervised, paced))

@@ -8,10 +8,12 @@ from collections.abc import Coroutine
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
 from api.access import is_loopback
+from api.control import Role
 from cli.assembly import Parts, Wanted, assembled, running, until_first
 from cli.complaints import INTERRUPTED, WRONG_USAGE, Complaint
 from cli.kubernetes import KubernetesFlags, kubernetes_options
@@ -25,6 +27,7 @@ from cli.settings import (
 )
 from cli.sources import Kind, Source, damage, parse_source
 from controlplane.errors import LogConflict, LogCorrupt, LogUnavailable
+from controlplane.model import is_label
 
 # A long log takes a while to read; whoever waits learns after this time where the server is.
 LEAD_S_MAX = 3.0
@@ -67,6 +70,23 @@ _log = logging.getLogger("muster")
     "--token-file", metavar="FILE", help="Holds the token to ask for, in place of a made one."
 )
 @kubernetes_options
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="Be one of several on this log: lead if nobody does; else serve reads.",
+)
+@click.option(
+    "--lease",
+    metavar="NAMESPACE/NAME",
+    default="",
+    help="Elect the leader by this Kubernetes Lease (with --standby).",
+)
+@click.option(
+    "--advertise",
+    metavar="URL",
+    default="",
+    help="Where the others reach this one (with --standby).",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log every request.")
 def up(
     cluster: str,
@@ -77,6 +97,9 @@ def up(
     seed: int | None,
     token_file: str | None,
     kubernetes: KubernetesFlags,
+    standby: bool,
+    lease: str,
+    advertise: str,
     verbose: bool,
 ) -> None:
     """Start the control plane with everything embedded: event log, cluster and HTTP API.
@@ -91,10 +114,12 @@ def up(
       muster up --cluster sim:examples/cluster.yaml --db memory: --port 0
       muster up --host 0.0.0.0 --db postgresql://muster@db/muster
       muster up --cluster kubernetes --namespaces team-a,team-b
+      muster up --standby --db postgresql://muster@db/muster --port 8643
     """
     source = parse_source(db)
     if source.kind is Kind.EXPORT:
         raise Complaint(f"{source} is an export; import it first", exit_code=WRONG_USAGE)
+    _check_standby(source, host, standby=standby, lease=lease, advertise=advertise)
     tokens, token_place = _tokens(host, token_file)
     real = cluster == "kubernetes"
     if real and (speed != 1.0 or seed is not None):
@@ -106,6 +131,9 @@ def up(
         kubernetes=kubernetes if real else None,
         host=host,
         speed=speed,
+        standby=standby,
+        lease=lease,
+        advertise=advertise.rstrip("/"),
         tokens=tokens,
     )
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
@@ -121,6 +149,23 @@ def _tokens(host: str, token_file: str | None) -> tuple[tuple[str, ...], Path | 
         return (), None
     place = read_settings().token_file
     return (make_token(place),), place
+
+
+def _check_standby(source: Source, host: str, *, standby: bool, lease: str, advertise: str) -> None:
+    """What makes no sense together, said before anything begins."""
+    wrong = ""
+    if not standby and (lease or advertise):
+        wrong = "--lease and --advertise are for one of several control planes; add --standby"
+    elif standby and source.kind is Kind.MEMORY:
+        wrong = "--standby needs a log that others can read; a log in memory is this process's own"
+    elif lease and (lease.count("/") != 1 or not all(map(is_label, lease.split("/")))):
+        wrong = f"--lease {lease!r} is not NAMESPACE/NAME"
+    elif advertise and urlsplit(advertise).scheme not in ("http", "https"):
+        wrong = f"--advertise {advertise!r} is not a URL such as http://10.0.0.5:8642"
+    elif standby and host in ("0.0.0.0", "::") and not advertise:
+        wrong = f"on {host} the others cannot know where to find this one; say it with --advertise"
+    if wrong:
+        raise Complaint(wrong, exit_code=WRONG_USAGE)
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
@@ -165,9 +210,9 @@ def _stop_on_signals() -> asyncio.Event:
 async def _run_parts(
     parts: Parts, wanted: Wanted, port: int, token_place: Path | None, stop: asyncio.Event
 ) -> None:
-    async with running(parts, wanted.host, port) as (url, failure):
+    async with running(parts, wanted.host, port, wanted.advertise) as (url, failure):
         stopped = asyncio.create_task(_wait(stop))
-        led = asyncio.create_task(_wait(parts.supervisor.has_led))
+        led = asyncio.create_task(_wait(parts.supervisor.serves))
         try:
             await until_first(stopped, failure, led, within_s=LEAD_S_MAX)
             for line in banner(parts, wanted, url, token_place):
@@ -195,7 +240,10 @@ def banner(parts: Parts, wanted: Wanted, url: str, token_place: Path | None) -> 
     ]
     if token_place is not None:
         lines.append(f"  token    in {token_place}")
-    if not parts.supervisor.has_led.is_set():
+    if parts.control.role is Role.STANDBY:
+        where = parts.control.leader or "not known yet"
+        lines.append(f"  state    standby; the leader is {where}")
+    elif not parts.supervisor.serves.is_set():
         lines.append("  state    reading the log; until that is done, the API answers 503")
     if url != read_settings().url:
         lines.append(f"In another terminal: export MUSTER_URL={url}")

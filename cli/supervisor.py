@@ -2,20 +2,26 @@
 it leads.
 
 An engine that another one has fenced out, or that found the log damaged, is not replaced: trying
-again would fight the new leader, or build on what is not true.
+again would fight the new leader, or build on what is not true. In an election the one that was
+fenced out waits for its next turn instead.
 """
 
 import asyncio
 import logging
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from adapters.asyncio_clock import AsyncioClock
 from api.control import Control
+from cli.elections import Election
+from cli.standby import Standby
+from controlplane.commands import Report
 from controlplane.engine import Engine, EngineOptions
 from controlplane.errors import LogConflict, LogUnavailable
 from controlplane.events import EngineStarted, Recorded
 from controlplane.ports import Cluster
-from controlplane.replay import take_snapshot
+from controlplane.replay import Rebuilt, take_snapshot
 from controlplane.world import World
 
 AGAIN_S_FIRST = 0.5
@@ -31,7 +37,14 @@ SNAPSHOT_JOBS_MAX = 50_000
 _log = logging.getLogger("muster")
 
 
+def _ignored(report: Report) -> None: ...
+
+
 class Supervisor:
+    """With an election there are several control planes on the log: while another one leads, this
+    one follows the log; and one that was fenced out or lost the election goes back to that.
+    """
+
     def __init__(
         self,
         control: Control,
@@ -39,6 +52,7 @@ class Supervisor:
         clock: AsyncioClock,
         options: EngineOptions,
         *,
+        election: Election | None = None,
         again_s_first: float = AGAIN_S_FIRST,
         guard_every_s: float = GUARD_EVERY_S,
     ) -> None:
@@ -46,13 +60,15 @@ class Supervisor:
         self._cluster = cluster
         self._clock = clock
         self._options = options
+        self._election = election
+        self._standby = Standby(control, AsyncioClock())
         self._again_s_first = again_s_first
         self._guard_every_s = guard_every_s
         # The epoch of the engine that leads now.
         self._epoch: int | None = None
         self.restarts = 0
-        # Set as soon as an engine has led for the first time.
-        self.has_led = asyncio.Event()
+        # Set as soon as an engine has led for the first time, or this one serves as a standby.
+        self.serves = asyncio.Event()
 
     async def run(self) -> None:
         """Runs engines until one may not be replaced; then raises what that one said."""
@@ -61,7 +77,9 @@ class Supervisor:
         while True:
             began = loop.time()
             try:
-                await self._lead()
+                await (self._lead() if self._election is None else self._take_turns(self._election))
+                began = loop.time()
+                again_s = self._again_s_first
             except LogUnavailable as error:
                 if loop.time() - began > HEALTHY_S:
                     again_s = self._again_s_first
@@ -70,27 +88,49 @@ class Supervisor:
             again_s = min(2 * again_s, AGAIN_S_MAX)
             self.restarts += 1
 
-    async def _lead(self) -> None:
+    async def _take_turns(self, election: Election) -> None:
+        """Stands by until it is elected, and leads until it may not. Raises what the log said."""
+        try:
+            known = await self._standby.until(election.won(), self.serves)
+            _log.info("elected at position %d", known.world.position)
+            # The leader before may have had a clock that ran ahead.
+            self._clock.reach(known.world.at)
+            try:
+                await self._lead(election, known)
+            finally:
+                # What was under way for this leader is dropped before another one begins.
+                await self._cluster.connect(_ignored)
+        except LogConflict as error:
+            _log.warning("another control plane took the log over (%s); standing by", error)
+        finally:
+            self._control.takes_over = False
+            await election.resign()
+
+    async def _lead(self, election: Election | None = None, known: Rebuilt | None = None) -> None:
+        """Leads until the log refuses, or the election is lost."""
         engine = Engine(
             self._clock.twin(),
             self._control.log,
             self._cluster,
-            self._options,
+            replace(self._options, address=self._control.address),
             on_recorded=self._recorded,
+            begin=known,
         )
         self._control.engine, self._epoch = engine, None
+        self._control.takes_over = election is not None
         engine.ask(self._announce)
-        leading = asyncio.create_task(engine.run())
-        guarding = asyncio.create_task(self._guard())
+        work = [asyncio.create_task(engine.run()), asyncio.create_task(self._guard())]
+        if election is not None:
+            work.append(asyncio.create_task(election.lost()))
         try:
-            await asyncio.wait((leading, guarding), return_when=asyncio.FIRST_COMPLETED)
-            if guarding.done():
-                guarding.result()
-            await leading
+            done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            _log.warning("the election is lost; standing by")
         finally:
-            leading.cancel()
-            guarding.cancel()
-            await asyncio.gather(leading, guarding, return_exceptions=True)
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
 
     def _recorded(self, batch: Sequence[Recorded]) -> None:
         first = batch[0].event
@@ -117,7 +157,8 @@ class Supervisor:
         """Asked of a new engine, so it is answered when that one leads or has given up."""
         if world is not None:
             _log.info("leading from position %d", world.position)
-            self.has_led.set()
+            self._control.takes_over = False
+            self.serves.set()
 
     async def snapshot(self) -> int | None:
         """Keeps the state of an engine that was stopped, if that is worth it; returns where."""

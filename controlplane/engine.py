@@ -26,7 +26,7 @@ from controlplane.errors import Rejected
 from controlplane.initiative import MAKES_ROOM, next_due, one_pass
 from controlplane.job import Job
 from controlplane.ports import Clock, Cluster, EventLog
-from controlplane.replay import SnapshotInSlices, rebuild
+from controlplane.replay import Rebuilt, SnapshotInSlices, rebuild
 from controlplane.state import Receipt
 from controlplane.world import World
 
@@ -49,6 +49,8 @@ class EngineOptions(msgspec.Struct, frozen=True):
     # Whether it takes over between two steps of another engine, as if it were the same one: it
     # records no start, and decides nothing before something happens. For forks of the past.
     carries_on: bool = False
+    # Where this control plane answers, for those who follow its log.
+    address: str = ""
 
 
 class Engine:
@@ -61,13 +63,16 @@ class Engine:
         cluster: Cluster,
         options: EngineOptions | None = None,
         on_recorded: Callable[[Sequence[e.Recorded]], None] | None = None,
+        begin: Rebuilt | None = None,
     ) -> None:
+        """`begin` is a world that has followed the log so far; it is the engine's from here on."""
         self.world = World()
         self._clock = clock
         self._log = log
         self._cluster = cluster
         self._options = options or EngineOptions()
         self._on_recorded = on_recorded
+        self._known = begin
         self._inbox: list[tuple[AnyCommand, Reply | None]] = []
         self._questions: list[Question] = []
         self._step: _Step | None = None
@@ -120,13 +125,19 @@ class Engine:
         """Takes the lead, reads the log, and asks for all that is wanted."""
         head = await self._log.lead()
         # Not further than the head: should another one lead by now, the first append will tell.
-        self.world = (await rebuild(self._log, position=head.position)).world
+        known, self._known = self._known, None
+        rebuilt = await rebuild(self._log, position=head.position, begin=known)
+        if known is not None and rebuilt.hash != head.hash:
+            # It followed another log than the one that is led now: a backup was put in its place.
+            rebuilt = await rebuild(self._log, position=head.position)
+        self.world = rebuilt.world
         self._epoch = head.epoch
         self._snapshot_at = self.world.position
         await self._cluster.connect(self.submit)
         step = self._begin()
         if not self._options.carries_on:
-            step.record(e.EngineStarted(self._epoch, self._options.release))
+            options = self._options
+            step.record(e.EngineStarted(self._epoch, options.release, options.address))
             self._decide_what_is_due(step)
             self._place_gangs(step)
         await self._commit(step)

@@ -255,6 +255,8 @@ class EngineStarted(Event, frozen=True):
 
     epoch: int
     release: str
+    # Where it answers, for those who follow the log; empty if nobody needs to know.
+    address: str = ""
 
     @property
     def stream(self) -> str:

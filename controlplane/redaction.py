@@ -81,6 +81,7 @@ class Redactor:
                 (self._cause(cause), at, self._stream(stream))
                 for cause, at, stream in image.receipts
             ],
+            leader="",
         )
 
     def recorded(self, recorded: e.Recorded) -> e.Recorded:
@@ -105,6 +106,8 @@ class Redactor:
             event = replace(event, namespace=namespace, name=name, spec=self._spec(event.spec))
         elif isinstance(event, e.QueueDefined):
             event = replace(event, queue=self._kept_queue(event.queue))
+        elif isinstance(event, e.EngineStarted):
+            event = replace(event, address="")
         return self._worded(event)
 
     def _kept(self, job: Job) -> Job:

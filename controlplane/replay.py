@@ -44,13 +44,16 @@ async def rebuild(
     position: int | None = None,
     at: float | None = None,
     use_snapshot: bool = True,
+    begin: Rebuilt | None = None,
 ) -> Rebuilt:
     """The world after `position`, or after the last event not later than `at`, or at the head.
+
+    `begin` is a world at an earlier position, which goes on to this one and is nobody else's.
 
     Raises LogCorrupt, with the first bad position, if the log is not what was written to it.
     """
     with collector_at_rest():
-        return await _rebuild(log, position, at, use_snapshot)
+        return await _rebuild(log, position, at, use_snapshot, begin)
 
 
 @contextmanager
@@ -66,20 +69,32 @@ def collector_at_rest() -> Iterator[None]:
 
 
 async def _rebuild(
-    log: LogReader, position: int | None, at: float | None, use_snapshot: bool
+    log: LogReader,
+    position: int | None,
+    at: float | None,
+    use_snapshot: bool,
+    begin: Rebuilt | None,
 ) -> Rebuilt:
     if at is not None:
         then = await position_at(log, at)
         position = then if position is None else min(position, then)
-    snapshot = await log.latest_snapshot(position) if use_snapshot else None
-    state, digest = (State(), GENESIS) if snapshot is None else _open(snapshot)
+    state, digest = await _start(log, position, use_snapshot, begin)
     while position is None or state.position < position:
         left = PAGE_ROWS if position is None else position - state.position
         rows = await log.read(state.position, min(PAGE_ROWS, left))
         if not rows:
             break
         digest = fold(state, rows, digest)
-    return Rebuilt(World.around(state), digest)
+    return Rebuilt(state if isinstance(state, World) else World.around(state), digest)
+
+
+async def _start(
+    log: LogReader, position: int | None, use_snapshot: bool, begin: Rebuilt | None
+) -> tuple[State, bytes]:
+    if begin is not None and (position is None or begin.world.position <= position):
+        return begin
+    snapshot = await log.latest_snapshot(position) if use_snapshot else None
+    return (State(), GENESIS) if snapshot is None else _open(snapshot)
 
 
 async def beginning(log: LogReader) -> Rebuilt:

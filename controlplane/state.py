@@ -70,6 +70,7 @@ class Image(Value, frozen=True, kw_only=True):
     queues: list[Queue]
     receipts: list[tuple[str, int, str]]
     policy: Policy = DEFAULT_POLICY
+    leader: str = ""
 
 
 class State:
@@ -83,6 +84,8 @@ class State:
         self.queues: dict[str, Queue] = {DEFAULT_QUEUE.name: DEFAULT_QUEUE}
         self.receipts: dict[str, Receipt] = {}
         self.policy = DEFAULT_POLICY
+        # Where the control plane answers that leads, if it said so.
+        self.leader = ""
         if image is not None:
             self._restore(image)
 
@@ -95,6 +98,7 @@ class State:
         self.queues = {queue.name: queue for queue in image.queues}
         self.receipts = {cause: Receipt(at, stream) for cause, at, stream in image.receipts}
         self.policy = image.policy
+        self.leader = image.leader
 
     def image(self, hash: bytes = b"") -> Image:
         return Image(
@@ -108,6 +112,7 @@ class State:
             receipts=[(cause, r.position, r.stream) for cause, r in self.receipts.items()],
             # What equals its default is left out only if it is the default itself.
             policy=DEFAULT_POLICY if self.policy == DEFAULT_POLICY else self.policy,
+            leader=self.leader,
         )
 
     def apply(self, recorded: e.Recorded) -> None:
@@ -146,6 +151,7 @@ class State:
                 self.surveyed = True
             case _:
                 assert isinstance(event, e.EngineStarted), event
+                self.leader = event.address
 
     def _remember(self, recorded: e.Recorded) -> None:
         receipts, cause = self.receipts, recorded.cause

@@ -1,8 +1,11 @@
 """What every test may ask for."""
 
+import asyncio
+import secrets
 import signal
 from collections.abc import Iterator
 
+import asyncpg
 import pytest
 from hypothesis import settings
 
@@ -24,3 +27,17 @@ def postgres_url() -> Iterator[str]:
             yield url
     except PostgresMissing as missing:
         pytest.skip(str(missing))
+
+
+@pytest.fixture
+def database_url(postgres_url: str) -> str:
+    """A PostgreSQL database that no other test has used."""
+    name = f"test_{secrets.token_hex(4)}"
+
+    async def create() -> None:
+        connection = await asyncpg.connect(postgres_url)
+        await connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0")
+        await connection.close()
+
+    asyncio.run(create())
+    return f"{postgres_url.rpartition('/')[0]}/{name}"

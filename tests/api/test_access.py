@@ -14,7 +14,7 @@ from tests.api.stand_in import Server, native, serving
 SECRET = "mus_0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
 OTHER = "mus_another-secret-of-somebody-else-altogether00"
 TOKENS = (Token("ann", token_hash(SECRET)), Token("bob", token_hash(OTHER)))
-OPEN = {"/", "/docs", "/openapi.json", "/healthz", "/readyz"}
+OPEN = {"/", "/docs", "/openapi.json", "/healthz", "/readyz", "/leaderz"}
 
 
 @pytest.fixture

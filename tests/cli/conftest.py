@@ -2,14 +2,12 @@
 
 import asyncio
 import io
-import secrets
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import asyncpg
 import msgspec
 import pytest
 
@@ -75,20 +73,6 @@ def server(shared_server: str, monkeypatch: pytest.MonkeyPatch, muster: Muster) 
     # Those that are being deleted are listed until their ranks are gone.
     while names := muster("list", "-A", "-o", "name").out.split():
         muster("delete", *names)
-
-
-@pytest.fixture
-def database_url(postgres_url: str) -> str:
-    """A PostgreSQL database that no other test has used."""
-    name = f"cli_{secrets.token_hex(4)}"
-
-    async def create() -> None:
-        connection = await asyncpg.connect(postgres_url)
-        await connection.execute(f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0")
-        await connection.close()
-
-    asyncio.run(create())
-    return f"{postgres_url.rpartition('/')[0]}/{name}"
 
 
 class server_thread:  # noqa: N801 - used like a function
