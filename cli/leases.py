@@ -6,21 +6,29 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from adapters.asyncio_clock import AsyncioClock
+from adapters.kubernetes.access import Access
+from adapters.kubernetes.connection import Connection
 from adapters.kubernetes.election import LeaseElection
-from adapters.kubernetes.lease_api import ClusterUnreachable, reached_leases
+from adapters.kubernetes.errors import BadAccess
+from adapters.kubernetes.lease_api import ApiLeases
 from cli.complaints import Complaint
+from cli.settings import read_settings
 
 
 @asynccontextmanager
 async def lease_election(lease: str) -> AsyncIterator[LeaseElection]:
+    """A connection of its own: a lease must not wait behind a thousand pods."""
     namespace, _, name = lease.partition("/")
     # The host's name is the pod's, which is what people look for; the rest is only this process's.
     me = f"{socket.gethostname()}_{secrets.token_hex(4)}"
     try:
-        async with reached_leases(namespace) as leases:
-            yield LeaseElection(leases, name, me, clock=AsyncioClock())
-    except ClusterUnreachable as error:
+        connection = await Connection.open(Access(read_settings().kubeconfig))
+    except BadAccess as error:
         raise Complaint(
             f"--lease {lease}: {error}",
             hint="Run it in a pod with a service account, or set KUBECONFIG.",
         ) from None
+    try:
+        yield LeaseElection(ApiLeases(connection, namespace), name, me, clock=AsyncioClock())
+    finally:
+        await connection.close()
