@@ -65,15 +65,17 @@ format: $(STAMP) ## Format the code and sort its imports.
 	$(BIN)/ruff format .
 
 # Universal: one file for every platform and Python; the hashes are those of all the wheels.
-# The dev lock is held to the versions of the run-time lock, so both always agree.
+# The dev lock is held to the versions of the run-time lock, so both always agree; the build lock is
+# what builds the package in the container image.
 # Versions already locked stay; `make lock UPGRADE=--upgrade` moves them.
-COMPILE = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
   --generate-hashes --no-emit-index-url --no-emit-find-links \
   --custom-compile-command "make lock" $(UPGRADE)
 
 lock: $(STAMP) ## Pin the dependencies of pyproject.toml, with hashes (UPGRADE=--upgrade to move them).
-	$(COMPILE) --output-file requirements.lock
-	$(COMPILE) --group dev --constraints requirements.lock --output-file requirements-dev.lock
+	$(COMPILE) pyproject.toml --output-file requirements.lock
+	$(COMPILE) pyproject.toml --group dev --constraints requirements.lock --output-file requirements-dev.lock
+	@echo hatchling | $(COMPILE) - --constraints requirements-dev.lock --output-file requirements-build.lock
 	@$(MAKE) --no-print-directory venv
 
 clean: ## Remove the virtual environment, caches and build results.

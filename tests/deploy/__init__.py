@@ -1,0 +1,1 @@
+"""What ships for being deployed."""

@@ -1,0 +1,40 @@
+"""The manifests as kustomize renders them."""
+
+import shutil
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+MANIFESTS = ROOT / "deploy" / "kubernetes"
+FOLDERS = sorted(
+    str(p.parent.relative_to(MANIFESTS)) for p in MANIFESTS.rglob("kustomization.yaml")
+)
+
+
+@lru_cache
+def rendered(folder: str) -> list[dict[str, Any]]:
+    """All documents of an overlay; skips where there is no kubectl to render them."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not installed, and it is what renders kustomizations")
+    if folder == "overlays/operator" and not (ROOT / "deploy" / "crds").exists():
+        pytest.skip("the definitions of the kinds are not part of this tree")
+    done = subprocess.run(
+        [kubectl, "kustomize", str(MANIFESTS / folder)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def of_kind(folder: str, kind: str, name: str = "muster") -> dict[str, Any]:
+    (found,) = [
+        each
+        for each in rendered(folder)
+        if each["kind"] == kind and each["metadata"]["name"] == name
+    ]
+    return found
