@@ -35,9 +35,9 @@ from api.past import PAST, Past
 from api.routes import TIME_HEADER, Route
 from api.stream import FEED, Feed, FeedLimits
 from api.study_desk import DESK, Desk
-from api.telemetry import TELEMETRY
+from api.telemetry import HISTORY, TELEMETRY
 from api.wire import BODIES, BODY_BYTES_MAX, BODY_S_MAX, Bodies
-from controlplane.ports import Cluster, Telemetry
+from controlplane.ports import Cluster, Telemetry, TelemetryHistory
 
 Signal = Callable[[web.Request, web.StreamResponse], Awaitable[None]]
 
@@ -79,11 +79,13 @@ def make_app(
     release: str = "0.1.0",
     more: tuple[Route, ...] = (),
     source: Telemetry | None = None,
+    history: TelemetryHistory | None = None,
 ) -> web.Application:
     """The application. Without `access` it is for a server on a loopback address.
 
     `cluster` is asked for the lines that ranks wrote; `now` is the engine's clock, which every
-    answer shows; `more` are routes of other rooms; `source` gives the readings of devices and links.
+    answer shows; `more` are routes of other rooms; `source` gives the readings of devices and links,
+    and `history` those of the past.
     """
     limits = limits or Limits()
     routes = (*ROUTES, *more)
@@ -93,6 +95,8 @@ def make_app(
     app[CLUSTER] = cluster
     if source is not None:
         app[TELEMETRY] = source
+    if history is not None:
+        app[HISTORY] = history
     app[ACCESS] = access or Access()
     app[BODIES] = Bodies(wait_s_max=limits.body_s_max)
     app[FEED] = Feed(control.log, limits.feed)

@@ -35,6 +35,7 @@ KINDS: dict[str, Kind] = {
     "no_such_node": Kind(404, "There is no such node"),
     "no_such_queue": Kind(404, "There is no such queue"),
     "no_such_position": Kind(404, "The log has no such position"),
+    "no_history": Kind(404, "Nothing keeps what was measured"),
     "no_such_study": Kind(404, "There is no such study"),
     # The request cannot be read.
     "bad_request": Kind(400, "The request is not valid HTTP"),
@@ -85,6 +86,7 @@ KINDS: dict[str, Kind] = {
     "unavailable": Kind(503, "The control plane cannot answer now"),
     "standby": Kind(503, "This is a standby, and the leader cannot be reached"),
     "busy": Kind(503, "The server has too much to do"),
+    "telemetry_unavailable": Kind(504, "What measures the devices cannot be asked"),
     "cluster_timeout": Kind(504, "The cluster did not answer in time"),
 }
 

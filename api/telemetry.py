@@ -1,19 +1,29 @@
-"""Readings of devices and links over HTTP, from whatever gives them."""
+"""Readings of devices and links over HTTP, of this moment and of the past, from what gives them."""
+
+from typing import Annotated, NamedTuple
 
 from aiohttp import web
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from api.control import CONTROL
 from api.routes import NoQuery, Route, answer, route
-from controlplane.ports import DeviceReading, Telemetry
+from controlplane.decider import find_job
+from controlplane.errors import Rejected, TelemetryUnavailable
+from controlplane.kinds.kind import Gang
+from controlplane.kinds.registry import kind_of
+from controlplane.ports import DeviceReading, Telemetry, TelemetryHistory, Window
 from controlplane.queries import full_name
 from controlplane.world import World
 
 TELEMETRY = web.AppKey("telemetry", Telemetry)
+HISTORY = web.AppKey("telemetry_history", TelemetryHistory)
 
 
 class DeviceView(Struct, frozen=True, kw_only=True):
-    """A GPU's counters. `job` is NAMESPACE/NAME of who holds it; empty when it is free."""
+    """A GPU's counters. `job` is NAMESPACE/NAME of who holds it; empty when it is free.
+
+    `rank` is the rank that it computes for, where that is known.
+    """
 
     node: str
     device: int
@@ -23,35 +33,77 @@ class DeviceView(Struct, frozen=True, kw_only=True):
     memory_total_mib: int
     temperature_c: float
     power_w: float
+    rank: int | None = None
 
 
 class LinkView(Struct, frozen=True, kw_only=True):
-    """`used` is the share of the capacity that is in use."""
+    """`used` is the share of the capacity that is in use; where the capacity is not known it is 0,
+    and `gbps` is what passes.
+    """
 
     link: str
     used: float
     capacity_gbps: float
+    gbps: float
 
 
 class TelemetryView(Struct, frozen=True, kw_only=True):
-    """Both lists are empty where nothing measures."""
+    """Both lists are empty where nothing measures; `problem` says why, if something should."""
 
     devices: list[DeviceView]
     links: list[LinkView]
+    problem: str = ""
+
+
+class PointView(Struct, frozen=True, kw_only=True):
+    """Counters at one moment; null where nothing was measured."""
+
+    at: float
+    duty: float | None
+    memory_used_mib: int | None
+    temperature_c: float | None
+    power_w: float | None
+
+
+class HistoryView(Struct, frozen=True, kw_only=True):
+    node: str
+    device: int
+    rank: int | None
+    points: list[PointView]
+
+
+class HistoryList(Struct, frozen=True, kw_only=True):
+    items: list[HistoryView]
+
+
+class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    job: Annotated[str, Meta(max_length=200, description="Of this job: NAMESPACE/NAME.")] = ""
+    node: Annotated[str, Meta(max_length=253, description="Of this node.")] = ""
+    last_s: Annotated[float, Meta(gt=0, le=31_536_000, description="How far back.")] = 3_600.0
+    points: Annotated[int, Meta(ge=1, le=1_000, description="At most how many points.")] = 60
+    until: Annotated[float, Meta(ge=0, description="Up to when; now, if it is 0.")] = 0.0
 
 
 async def get_telemetry(request: web.Request, query: NoQuery) -> web.Response:
     source = request.app.get(TELEMETRY)
     if source is None:
         return answer(TelemetryView(devices=[], links=[]))
-    devices, links = await source.devices(), await source.links()
+    try:
+        devices, links = await source.devices(), await source.links()
+    except TelemetryUnavailable as error:
+        return answer(TelemetryView(devices=[], links=[], problem=str(error)))
     jobs = {reading.job for reading in devices if reading.job}
     names = await request.app[CONTROL].ask(lambda world: _names(world, jobs))
     return answer(
         TelemetryView(
             devices=[_view(reading, names) for reading in devices],
             links=[
-                LinkView(link=r.link, used=round(r.used, 4), capacity_gbps=r.capacity_gbps)
+                LinkView(
+                    link=r.link,
+                    used=round(r.used, 4),
+                    capacity_gbps=r.capacity_gbps,
+                    gbps=round(r.gbps or r.used * r.capacity_gbps, 3),
+                )
                 for r in links
             ],
         )
@@ -66,9 +118,59 @@ def _view(reading: DeviceReading, names: dict[str, str]) -> DeviceView:
     return DeviceView(**(reading._asdict() | {"job": names.get(reading.job, reading.job)}))
 
 
+# ---------------------------------------------------------------- the past
+
+
+class _Pods(NamedTuple):
+    """A job's pods by name, with their ranks."""
+
+    namespace: str
+    ranks: dict[str, int]
+
+
+async def get_history(request: web.Request, query: HistoryQuery) -> web.Response:
+    if bool(query.job) == bool(query.node):
+        raise Rejected("invalid_parameter", "name a job or a node, and not both", field="job")
+    source = request.app.get(HISTORY)
+    if source is None:
+        told = "nothing here keeps what was measured; start the server with --prometheus URL"
+        raise Rejected("no_history", told)
+    window = Window(query.last_s, query.points, query.until or None)
+    try:
+        if query.node:
+            found = await source.of_node(query.node, window)
+        else:
+            pods = await request.app[CONTROL].ask(lambda world: _pods(world, query.job))
+            found = await source.of_pods(pods.namespace, pods.ranks, window)
+    except TelemetryUnavailable as error:
+        raise Rejected("telemetry_unavailable", str(error)) from None
+    items = [
+        HistoryView(
+            node=each.node,
+            device=each.device,
+            rank=each.rank,
+            points=[PointView(**point._asdict()) for point in each.points],
+        )
+        for each in found
+    ]
+    return answer(HistoryList(items=items))
+
+
+def _pods(world: World, name: str) -> _Pods:
+    namespace, slash, short = name.rpartition("/")
+    job = find_job(world, namespace if slash else "default", short)
+    tell = kind_of(job.spec).tell(Gang(job.namespace, job.name, job.spec))
+    return _Pods(job.namespace, {tell(rank).name: rank for rank in range(job.spec.size)})
+
+
 ROUTES: tuple[Route, ...] = (
     route(
         "GET", "/v1/telemetry", get_telemetry, "What GPUs and links report at this moment",
         query=NoQuery, answers={200: TelemetryView}, needs_leader=True,
+    ),
+    route(
+        "GET", "/v1/telemetry/history", get_history, "What GPUs of a job or a node reported before",
+        query=HistoryQuery, answers={200: HistoryList},
+        problems=("no_history", "no_such_job", "invalid_parameter", "telemetry_unavailable"),
     ),
 )  # fmt: skip

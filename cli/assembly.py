@@ -13,6 +13,7 @@ from aiohttp import web
 from adapters.asyncio_clock import AsyncioClock
 from adapters.memory_log import MemoryLog
 from adapters.pacer import Pacer
+from adapters.prometheus import PrometheusTelemetry
 from adapters.simulated_cluster import SimulatedCluster
 from adapters.sqlite_log import SqliteLog
 from api.access import Access, Token, token_hash
@@ -24,7 +25,8 @@ from cli.elections import Election, FileElection
 from cli.guard import sole_writer
 from cli.kinds import load_kinds
 from cli.kubernetes import KubernetesFlags, kubernetes_cluster
-from cli.settings import DEFAULT_HOST, reason
+from cli.pod_names import PodNames
+from cli.settings import DEFAULT_HOST, read_settings, reason
 from cli.sources import Kind, Source, open_postgres
 from cli.supervisor import Supervisor
 from controlplane.engine import EngineOptions
@@ -53,6 +55,9 @@ class Wanted:
     lease: str = ""
     # Where the others reach this one; empty means where it listens.
     advertise: str = ""
+    # Where a Prometheus answers that knows the GPUs' counters, and the token it asks for.
+    prometheus: str = ""
+    prometheus_token: str = field(default="", repr=False)
     # Secrets that let those in who know them.
     tokens: tuple[str, ...] = field(default=(), repr=False)
 
@@ -82,7 +87,9 @@ async def assembled(wanted: Wanted) -> AsyncIterator[Parts]:
         log = await open_to_write(source)
         stack.push_async_callback(log.close)
         election = await stack.enter_async_context(election_for(wanted)) if wanted.standby else None
-        yield await _join(wanted, log, election, stack)
+        control = Control(log)
+        measured = await stack.enter_async_context(_measured(wanted, control))
+        yield await _join(wanted, control, election, measured, stack)
 
 
 async def open_to_write(source: Source) -> EventLog:
@@ -106,9 +113,12 @@ async def election_for(wanted: Wanted) -> AsyncIterator[Election]:
     """How those who share this log agree on who leads it."""
     source = wanted.source
     if wanted.lease:
+        from adapters.kubernetes.access import Access as ClusterAccess
         from cli.leases import lease_election
 
-        async with lease_election(wanted.lease) as election:
+        flags = wanted.kubernetes or KubernetesFlags(kubeconfig=read_settings().kubeconfig)
+        access = ClusterAccess(flags.kubeconfig, flags.context)
+        async with lease_election(wanted.lease, access) as election:
             yield election
     elif source.kind is Kind.POSTGRES:
         from adapters.postgres_election import PostgresElection
@@ -118,14 +128,35 @@ async def election_for(wanted: Wanted) -> AsyncIterator[Election]:
         yield FileElection(source.path)
 
 
+@asynccontextmanager
+async def _measured(wanted: Wanted, control: Control) -> AsyncIterator[PrometheusTelemetry | None]:
+    if not wanted.prometheus:
+        yield None
+        return
+    asked = PrometheusTelemetry(
+        wanted.prometheus,
+        pods=PodNames(control),
+        clock=AsyncioClock(),
+        token=wanted.prometheus_token,
+    )
+    try:
+        yield asked
+    finally:
+        await asked.close()
+
+
 async def _join(
-    wanted: Wanted, log: EventLog, election: Election | None, stack: AsyncExitStack
+    wanted: Wanted,
+    control: Control,
+    election: Election | None,
+    measured: PrometheusTelemetry | None,
+    stack: AsyncExitStack,
 ) -> Parts:
+    log = control.log
     events = (await log.head()).position
     birth, last = await _time_at(log, 1), await _time_at(log, events)
     # A fast run leaves the log ahead of the wall clock, and time in it never runs backwards.
     clock = AsyncioClock(at_least=last or 0.0, speed=wanted.speed)
-    control = Control(log)
     if wanted.model is not None:
         # Faults count from the cluster's birth, which is the log's: a restart does not repeat them.
         origin = clock.now() if birth is None else birth
@@ -137,7 +168,8 @@ async def _join(
     cluster = joined.cluster
     tokens = [Token(OPERATOR, token_hash(secret)) for secret in wanted.tokens]
     access = Access(tokens, bound_to=wanted.host)
-    app = make_app(control, cluster, access, source=joined.telemetry, now=clock.now)
+    source = measured or joined.telemetry
+    app = make_app(control, cluster, access, source=source, history=measured, now=clock.now)
     options = EngineOptions(release=version("muster"))
     return Parts(
         log=log,

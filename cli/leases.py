@@ -12,21 +12,20 @@ from adapters.kubernetes.election import LeaseElection
 from adapters.kubernetes.errors import BadAccess
 from adapters.kubernetes.lease_api import ApiLeases
 from cli.complaints import Complaint
-from cli.settings import read_settings
 
 
 @asynccontextmanager
-async def lease_election(lease: str) -> AsyncIterator[LeaseElection]:
+async def lease_election(lease: str, access: Access) -> AsyncIterator[LeaseElection]:
     """A connection of its own: a lease must not wait behind a thousand pods."""
     namespace, _, name = lease.partition("/")
     # The host's name is the pod's, which is what people look for; the rest is only this process's.
     me = f"{socket.gethostname()}_{secrets.token_hex(4)}"
     try:
-        connection = await Connection.open(Access(read_settings().kubeconfig))
+        connection = await Connection.open(access)
     except BadAccess as error:
         raise Complaint(
             f"--lease {lease}: {error}",
-            hint="Run it in a pod with a service account, or set KUBECONFIG.",
+            hint="Name the cluster with --kubeconfig and --context, or run in a pod with an account.",
         ) from None
     try:
         yield LeaseElection(ApiLeases(connection, namespace), name, me, clock=AsyncioClock())

@@ -71,6 +71,13 @@ _log = logging.getLogger("muster")
 )
 @kubernetes_options
 @click.option(
+    "--prometheus",
+    metavar="URL",
+    default=lambda: read_settings().prometheus,
+    show_default="MUSTER_PROMETHEUS",
+    help="Take the counters of GPUs from this Prometheus.",
+)
+@click.option(
     "--standby",
     is_flag=True,
     help="Be one of several on this log: lead if nobody does; else serve reads.",
@@ -97,6 +104,7 @@ def up(
     seed: int | None,
     token_file: str | None,
     kubernetes: KubernetesFlags,
+    prometheus: str,
     standby: bool,
     lease: str,
     advertise: str,
@@ -120,6 +128,8 @@ def up(
     if source.kind is Kind.EXPORT:
         raise Complaint(f"{source} is an export; import it first", exit_code=WRONG_USAGE)
     _check_standby(source, host, standby=standby, lease=lease, advertise=advertise)
+    if prometheus and urlsplit(prometheus).scheme not in ("http", "https"):
+        raise Complaint(f"--prometheus {prometheus!r} is no URL", exit_code=WRONG_USAGE)
     tokens, token_place = _tokens(host, token_file)
     real = cluster == "kubernetes"
     if real and (speed != 1.0 or seed is not None):
@@ -134,6 +144,8 @@ def up(
         standby=standby,
         lease=lease,
         advertise=advertise.rstrip("/"),
+        prometheus=prometheus,
+        prometheus_token=read_settings().prometheus_token,
         tokens=tokens,
     )
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)

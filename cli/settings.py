@@ -9,6 +9,8 @@
 | MUSTER_NAMESPACE  | the namespace of jobs that are named without   | default                      |
 | KUBECONFIG        | how to reach a Kubernetes cluster              | ~/.kube/config, or the pod's |
 | MUSTER_DEBUG      | when set, a bug shows its stack trace          | not set                      |
+| MUSTER_PROMETHEUS | the Prometheus that knows the GPUs' counters   | none                         |
+| MUSTER_PROMETHEUS_TOKEN | the token to show to it                  | none                         |
 | XDG_DATA_HOME     | the folder above the data folder               | ~/.local/share               |
 """
 
@@ -40,6 +42,9 @@ class Settings:
     debug: bool
     # Of a Kubernetes cluster; empty where there is none, as inside a pod.
     kubeconfig: str
+    # Where a Prometheus answers, and the token to show to it.
+    prometheus: str = ""
+    prometheus_token: str = ""
 
 
 def read_settings() -> Settings:
@@ -57,6 +62,8 @@ def read_settings() -> Settings:
         namespace=env.get("MUSTER_NAMESPACE") or "default",
         debug=bool(env.get("MUSTER_DEBUG")),
         kubeconfig=env.get("KUBECONFIG") or (str(usual) if usual.exists() else ""),
+        prometheus=env.get("MUSTER_PROMETHEUS", ""),
+        prometheus_token=env.get("MUSTER_PROMETHEUS_TOKEN", "").strip(),
     )
 
 

@@ -8,10 +8,19 @@ from rich.text import Text
 from api.telemetry import TelemetryView
 from cli.client import connect, run
 from cli.cluster_tables import gpus_line, status
-from cli.options import all_namespaces_option, namespace_option, output_option, url_option
+from cli.complaints import WRONG_USAGE, Complaint
+from cli.options import (
+    Span,
+    all_namespaces_option,
+    namespace_option,
+    output_option,
+    parse_job,
+    url_option,
+)
 from cli.readings import Sum, by, link_lines, plain, read
 from cli.tables import Column, Table, phase, write, write_json, write_yaml
 from cli.times import span
+from cli.top_devices import show_now, show_past
 from controlplane.queries import JobView, NodeView
 
 NODES = "/v1/nodes"
@@ -25,14 +34,32 @@ def top() -> None:
     Examples:
       muster top node
       muster top job -A
+      muster top job gpt-finetune --last 1h
     """
 
 
+_last_option = click.option(
+    "--last",
+    type=Span(),
+    metavar="SPAN",
+    help="What was measured so far back (with a name), such as 30m or 2h.",
+)
+
+
 @top.command("node")
+@click.argument("name", required=False)
+@_last_option
 @output_option("table", "json", "yaml")
 @url_option
-def top_node(output: str, url: str | None) -> None:
-    """GPUs in use on each node, and what their counters show."""
+def top_node(name: str | None, last: float | None, output: str, url: str | None) -> None:
+    """GPUs in use on each node, and what their counters show; or GPU by GPU on one node."""
+    if name is not None:
+        if last is None:
+            show_now(url, output, node=name)
+        else:
+            show_past(url, output, last, node=name)
+        return
+    _refuse_last(last)
     nodes, seen = run(_nodes(url))
     if output != "table":
         (write_json if output == "json" else write_yaml)({"items": nodes} | plain(seen))
@@ -53,6 +80,18 @@ def top_node(output: str, url: str | None) -> None:
     click.echo(f"\n{gpus_line(nodes)}")
     for line in link_lines(seen.links):
         click.echo(line)
+    _tell_problem(seen)
+
+
+def _refuse_last(last: float | None) -> None:
+    if last is not None:
+        raise Complaint("--last needs the name of a job or a node", exit_code=WRONG_USAGE)
+
+
+def _tell_problem(seen: TelemetryView) -> None:
+    """Why there are dashes instead of numbers."""
+    if seen.problem:
+        click.echo(f"note: {seen.problem}", err=True)
 
 
 def _node_row(node: NodeView, seen: Sum) -> list[str | Text]:
@@ -72,12 +111,29 @@ async def _nodes(url: str | None) -> tuple[list[NodeView], TelemetryView]:
 
 
 @top.command("job")
+@click.argument("name", required=False)
+@_last_option
 @all_namespaces_option
 @namespace_option
 @output_option("table", "json", "yaml")
 @url_option
-def top_job(all_namespaces: bool, namespace: str, output: str, url: str | None) -> None:
-    """Jobs that hold GPUs, the largest first, and what the counters of their GPUs show."""
+def top_job(
+    name: str | None,
+    last: float | None,
+    all_namespaces: bool,
+    namespace: str,
+    output: str,
+    url: str | None,
+) -> None:
+    """Jobs that hold GPUs, the largest first, and their counters; or one job, rank by rank."""
+    if name is not None:
+        full = str(parse_job(name, namespace))
+        if last is None:
+            show_now(url, output, job=full)
+        else:
+            show_past(url, output, last, job=full)
+        return
+    _refuse_last(last)
     jobs, nodes, seen, now = run(_holders(url, None if all_namespaces else namespace))
     if output != "table":
         (write_json if output == "json" else write_yaml)({"items": jobs})
@@ -105,6 +161,7 @@ def top_job(all_namespaces: bool, namespace: str, output: str, url: str | None) 
     sums = by(seen.devices, lambda device: device.job)
     write(Table(columns, [_holder_row(job, places, sums, now) for job in jobs]))
     click.echo(f"\n{gpus_line(nodes)}")
+    _tell_problem(seen)
 
 
 async def _holders(

@@ -48,6 +48,10 @@ class LogUnavailable(Exception):
     """The log could not be reached or written; whether the append happened may be unknown."""
 
 
+class TelemetryUnavailable(Exception):
+    """What measures the devices could not be asked; the message says what and why."""
+
+
 class LogCorrupt(Exception):
     """The log does not say what was once written to it."""
 

@@ -1,6 +1,6 @@
 """The three doors of the engine: time, memory and hands; and eyes, for whoever wants to look."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from controlplane.codec import Row
@@ -100,22 +100,68 @@ class DeviceReading(NamedTuple):
     memory_total_mib: int
     temperature_c: float
     power_w: float
+    # Which rank of the job; None if that is not known.
+    rank: int | None = None
 
 
 class LinkReading(NamedTuple):
-    """How much of a link's capacity is in use: a NIC (`nic/NODE`) or an uplink (`leaf/...`)."""
+    """How much of a link's capacity is in use: a NIC (`nic/NODE`), an uplink (`leaf/...`), or a
+    device's own (`nvlink/NODE/GPU`, `pcie/NODE/GPU`).
+
+    Exporters know what passes and not what could: then the capacity is 0, and `gbps` says how much.
+    """
 
     link: str
     used: float
     capacity_gbps: float
+    gbps: float = 0.0
 
 
 class Telemetry(Protocol):
-    """Readings of devices and links at this moment, from a model or from exporters."""
+    """Readings of devices and links at this moment, from a model or from exporters.
+
+    Both raise TelemetryUnavailable, and soon, if whoever measures cannot be asked.
+    """
 
     async def devices(self) -> Sequence[DeviceReading]: ...
 
     async def links(self) -> Sequence[LinkReading]: ...
+
+
+class Point(NamedTuple):
+    """A device's counters at one moment of the past; None where nothing was measured."""
+
+    at: float
+    duty: float | None = None
+    memory_used_mib: int | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+
+
+class DeviceHistory(NamedTuple):
+    node: str
+    device: int
+    rank: int | None
+    points: tuple[Point, ...]
+
+
+class Window(NamedTuple):
+    """A part of the past: so many seconds up to `until` (None means now), at so many points."""
+
+    last_s: float
+    points: int
+    until: float | None = None
+
+
+class TelemetryHistory(Protocol):
+    """Readings of the past, where something keeps them. Raises TelemetryUnavailable."""
+
+    async def of_node(self, node: str, window: Window) -> Sequence[DeviceHistory]: ...
+
+    async def of_pods(
+        self, namespace: str, pods: Mapping[str, int], window: Window
+    ) -> Sequence[DeviceHistory]:
+        """Of the devices that these pods had; the numbers are the pods' ranks."""
 
 
 class Cluster(Protocol):

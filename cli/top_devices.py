@@ -1,0 +1,125 @@
+"""`muster top job NAME` and `muster top node NAME`: device by device, now or over a while."""
+
+from collections.abc import Iterable, Sequence
+
+import click
+from rich.text import Text
+
+from api.telemetry import DeviceView, HistoryList, HistoryView, PointView, TelemetryView
+from cli.client import connect, run
+from cli.readings import read
+from cli.tables import Column, Table, write, write_json, write_yaml
+from cli.times import span
+
+BARS = "▁▂▃▄▅▆▇█"
+POINTS = 40
+
+_NOW = (
+    Column("RANK", right=True),
+    Column("NODE"),
+    Column("GPU", right=True),
+    Column("DUTY", right=True),
+    Column("MEMORY", right=True),
+    Column("TEMP", right=True),
+    Column("POWER", right=True),
+    Column("JOB", flexible=True),
+)
+_PAST = (
+    Column("RANK", right=True),
+    Column("NODE"),
+    Column("GPU", right=True),
+    Column("DUTY MEAN", right=True),
+    Column("MAX", right=True),
+    Column("MEMORY MAX", right=True),
+    Column("TEMP MAX", right=True),
+    Column("POWER MEAN", right=True),
+    Column("DUTY", flexible=True),
+)
+
+
+def show_now(url: str | None, output: str, *, job: str = "", node: str = "") -> None:
+    """What the devices of a job, or of a node, report at this moment."""
+    seen = run(_seen(url))
+    devices = [d for d in seen.devices if (d.job == job if job else d.node == node)]
+    if output != "table":
+        (write_json if output == "json" else write_yaml)({"items": devices})
+    elif not devices:
+        click.echo(seen.problem or f"nothing is measured of {job or node} at the moment")
+    else:
+        devices.sort(key=lambda d: (d.rank if d.rank is not None else -1, d.node, d.device))
+        write(Table(_NOW, [_now_row(device) for device in devices]))
+
+
+async def _seen(url: str | None) -> TelemetryView:
+    async with connect(url) as server:
+        return await read(server)
+
+
+def _now_row(device: DeviceView) -> list[str | Text]:
+    total = device.memory_total_mib
+    memory = f"{device.memory_used_mib / 1024:.1f}/{total / 1024:.0f}G" if total else "-"
+    return [
+        _rank(device.rank),
+        device.node,
+        str(device.device),
+        f"{100 * device.duty:.0f}%",
+        memory,
+        f"{device.temperature_c:.0f}C" if device.temperature_c else "-",
+        f"{device.power_w:,.0f}W" if device.power_w else "-",
+        device.job or "-",
+    ]
+
+
+def show_past(
+    url: str | None, output: str, last_s: float, *, job: str = "", node: str = ""
+) -> None:
+    """What they reported over so many seconds."""
+    found = run(_history(url, last_s, job=job, node=node))
+    if output != "table":
+        (write_json if output == "json" else write_yaml)({"items": found.items})
+    elif not found.items:
+        click.echo(f"nothing was measured of {job or node} in the last {span(last_s)}")
+    else:
+        write(Table(_PAST, [_past_row(each) for each in found.items]))
+
+
+async def _history(url: str | None, last_s: float, *, job: str, node: str) -> HistoryList:
+    about = {"job": job} if job else {"node": node}
+    async with connect(url) as server:
+        return await server.get(
+            "/v1/telemetry/history", HistoryList, **about, last_s=last_s, points=POINTS
+        )
+
+
+def _past_row(each: HistoryView) -> list[str | Text]:
+    duty = _known(point.duty for point in each.points)
+    memory = _known(point.memory_used_mib for point in each.points)
+    heat = _known(point.temperature_c for point in each.points)
+    power = _known(point.power_w for point in each.points)
+    return [
+        _rank(each.rank),
+        each.node,
+        str(each.device),
+        f"{100 * sum(duty) / len(duty):.0f}%" if duty else "-",
+        f"{100 * max(duty):.0f}%" if duty else "-",
+        f"{max(memory) / 1024:.1f}G" if memory else "-",
+        f"{max(heat):.0f}C" if heat else "-",
+        f"{sum(power) / len(power):,.0f}W" if power else "-",
+        sparkline(each.points),
+    ]
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _rank(rank: int | None) -> str:
+    return "-" if rank is None else str(rank)
+
+
+def sparkline(points: Sequence[PointView]) -> str:
+    """Duty as a line of bars, a blank where nothing was measured."""
+    return "".join(
+        " " if p.duty is None else BARS[min(len(BARS) - 1, int(max(0.0, p.duty) * len(BARS)))]
+        for p in points
+    )
