@@ -62,8 +62,9 @@ class Control:
         self.engine: Engine | None = None
         # What the log says, as far as it was followed, while another one leads.
         self.followed: World | None = None
-        # Whether the engine has been elected and reads the rest of the log: worth waiting for.
-        self.takes_over = False
+        # From where the engine goes on that was elected and reads the rest of the log: worth
+        # waiting for. None when none does.
+        self.takes_over_from: int | None = None
         # Where the others reach this control plane.
         self.address = ""
         self.commands_in_flight = 0
@@ -138,7 +139,7 @@ class Control:
         if not self.leads and self.followed is not None:
             return question(self.followed)
         asked = _Asked(question)
-        if self.takes_over and self.engine is not None:
+        if self.takes_over_from is not None and self.engine is not None:
             self.engine.ask(asked)
             async with _patience():
                 return await asked.answer()

@@ -15,7 +15,7 @@ class Health(Struct, frozen=True):
 
 
 class Readiness(Struct, frozen=True, kw_only=True):
-    """`role` is leader or standby; `leader` is where the leader answers, if that is known."""
+    """`role` is leader, standby or taking over; `leader` is where the leader answers, if that is known."""
 
     status: str
     role: str
@@ -42,6 +42,11 @@ async def get_leadership(request: web.Request, query: NoQuery) -> web.Response:
 
 async def _readiness(control: Control) -> Readiness:
     role = control.role
+    if control.takes_over_from is not None and role is Role.NEITHER:
+        # Questions wait for the new leader, and it will not be long.
+        return Readiness(
+            status="ready", role="taking over", leader="", position=control.takes_over_from
+        )
     if role is Role.NEITHER:
         raise Unavailable("no engine leads here at the moment, and no log is followed")
     leader = control.address if role is Role.LEADER else control.leader

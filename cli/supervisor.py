@@ -103,7 +103,7 @@ class Supervisor:
         except LogConflict as error:
             _log.warning("another control plane took the log over (%s); standing by", error)
         finally:
-            self._control.takes_over = False
+            self._control.takes_over_from = None
             await election.resign()
 
     async def _lead(self, election: Election | None = None, known: Rebuilt | None = None) -> None:
@@ -117,7 +117,7 @@ class Supervisor:
             begin=known,
         )
         self._control.engine, self._epoch = engine, None
-        self._control.takes_over = election is not None
+        self._control.takes_over_from = None if known is None else known.world.position
         engine.ask(self._announce)
         work = [asyncio.create_task(engine.run()), asyncio.create_task(self._guard())]
         if election is not None:
@@ -157,7 +157,7 @@ class Supervisor:
         """Asked of a new engine, so it is answered when that one leads or has given up."""
         if world is not None:
             _log.info("leading from position %d", world.position)
-            self._control.takes_over = False
+            self._control.takes_over_from = None
             self.serves.set()
 
     async def snapshot(self) -> int | None:

@@ -291,18 +291,19 @@ async def test_questions_wait_for_the_one_that_takes_over(monkeypatch: pytest.Mo
 
         monkeypatch.setattr(only.cluster, "connect", slow)
         only.turn.may.set()
-        await until(lambda: only.control.takes_over)
+        await until(lambda: only.control.takes_over_from is not None)
+        assert (await only.call("GET", "/readyz"))[1]["role"] == "taking over"
         asked = asyncio.create_task(only.control.ask(lambda world: world.position))
         await asyncio.sleep(0.05)
         assert not asked.done()
         held.set()
         assert await asked >= 1
         monkeypatch.setattr("api.control.TAKE_OVER_S_MAX", 0.05)
-        held.clear()
         only.turn.gone.set()
         await until(lambda: only.control.role is Role.STANDBY)
+        held.clear()
         only.turn.may.set()
-        await until(lambda: only.control.takes_over)
+        await until(lambda: only.control.takes_over_from is not None)
         with pytest.raises(Unavailable, match="taking over"):
             await only.control.ask(lambda world: world.position)
         held.set()
