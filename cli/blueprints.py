@@ -3,6 +3,7 @@
 The manifest is what one would have written by hand; `--dry-run -o yaml` shows it.
 """
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from controlplane.kinds.manifest import (
     PRIORITY_CLASSES,
     QUEUE_ANNOTATION,
 )
+from controlplane.kinds.supplying import ANNOTATION as SUPPLIES_ANNOTATION
 
 API_VERSION = "kubeflow.org/v1"
 GPU = "nvidia.com/gpu"
@@ -56,6 +58,13 @@ class Flags:
     selector: dict[str, str] = field(default_factory=dict)
     # Claims and where they are mounted.
     data: dict[str, str] = field(default_factory=dict)
+    # What has no field in these manifests, in the native form's words.
+    supplies: Manifest = field(default_factory=dict)
+
+    @property
+    def claims(self) -> dict[str, str]:
+        """Those that the pod template names itself."""
+        return {} if "data" in self.supplies else self.data
 
 
 def tfjob(
@@ -115,6 +124,8 @@ def _manifest(kind: str, flags: Flags, spec: Manifest) -> Manifest:
         annotations.setdefault(QUEUE_ANNOTATION, flags.queue)
     if flags.priority and flags.priority not in PRIORITY_CLASSES:
         annotations.setdefault(PRIORITY_ANNOTATION, flags.priority)
+    if flags.supplies:
+        annotations.setdefault(SUPPLIES_ANNOTATION, json.dumps(flags.supplies, sort_keys=True))
     metadata = {"name": flags.name, "namespace": flags.namespace}
     extra = {"labels": flags.labels, "annotations": annotations}
     return {
@@ -171,14 +182,14 @@ def _role(
 
 
 def _mounts(flags: Flags) -> list[Manifest]:
-    mounts = [{"name": claim, "mountPath": path} for claim, path in flags.data.items()]
+    mounts = [{"name": claim, "mountPath": path} for claim, path in flags.claims.items()]
     shared = [{"name": SHARED_MEMORY, "mountPath": "/dev/shm"}] if flags.share_memory else []
     return mounts + shared
 
 
 def _volumes(flags: Flags) -> list[Manifest]:
     volumes: list[Manifest] = [
-        {"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in flags.data
+        {"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in flags.claims
     ]
     if flags.share_memory:
         memory = {"medium": "Memory", "sizeLimit": flags.share_memory}

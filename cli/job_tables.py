@@ -162,6 +162,8 @@ def _facts(found: JobDetail, now: float) -> Grid:
         facts.append(("Started", f"{stamp(job.running_at)} (after {waited})"))
     if job.finished_at is not None:
         facts.append(("Finished", f"{stamp(job.finished_at)} (ran {ran(job, now)})"))
+    if found.commits:
+        facts.append(("Code", ", ".join(found.commits)))
     facts.append(("Restarts", _budget(job)))
     if job.message or job.reason:
         facts.append(("Reason", ": ".join(p for p in (words(job.reason), job.message) if p)))

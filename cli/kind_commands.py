@@ -7,6 +7,7 @@ import click
 
 from cli import blueprints
 from cli.blueprints import Flags, Manifest, Resources
+from cli.complaints import WRONG_USAGE, Complaint
 from cli.documents import Document
 from cli.options import Pair, Span, namespace_option
 from cli.submission import submission_options, submit_documents
@@ -44,6 +45,12 @@ COMMON: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     ),
     (("--working-dir",), {"default": "", "help": "Where the command starts."}),
     (("--share-memory",), {"default": "", "help": "The size of /dev/shm, such as 2Gi."}),
+    (("--device",), {"type": Pair(), "multiple": True, "help": "More, such as rdma/hca=1."}),
+    (("--sync-source",), {"default": "", "help": "A git repository to check out first."}),
+    (("--sync-ref",), {"default": "", "help": "Its branch, tag or commit."}),
+    (("--sync-secret",), {"default": "", "help": "A secret with an SSH key or password."}),
+    (("--tensorboard",), {"is_flag": True, "help": "Show what is written to --logdir."}),
+    (("--logdir",), {"default": "", "help": "A path in one of the claims."}),
     (("--image-pull-policy",), {"type": click.Choice(("Always", "IfNotPresent", "Never"))}),
     (("--dry-run",), {"is_flag": True, "help": "Print the manifest and submit nothing."}),
 )
@@ -151,7 +158,26 @@ def _flags(given: dict[str, Any]) -> Flags:
         annotations=dict(given["annotation"]),
         selector=dict(given["selector"]),
         data=dict(given["data"]),
+        supplies=_supplies(given),
     )
+
+
+def _supplies(given: dict[str, Any]) -> dict[str, Any]:
+    """What only an annotation can say; empty if nothing of it was asked for."""
+    found: dict[str, Any] = {}
+    if given["device"]:
+        found["resources"] = dict(given["device"])
+    if given["sync_source"]:
+        code = {"repo": "sync_source", "ref": "sync_ref", "secret": "sync_secret"}
+        found["code"] = {key: given[flag] for key, flag in code.items() if given[flag]}
+    if given["tensorboard"]:
+        if not given["logdir"]:
+            told = "--tensorboard needs --logdir, a path in a claim of --data"
+            raise Complaint(told, exit_code=WRONG_USAGE)
+        # Who shows the logs has to know in which claim they are.
+        found["data"] = [{"claim": claim, "path": path} for claim, path in given["data"]]
+        found["tensorboard"] = {"log_dir": given["logdir"]}
+    return found
 
 
 def _command(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -39,6 +39,8 @@ class KubernetesFlags:
     resync: float = 300.0
     instance: str = ""
     logs_max: int = 256
+    code_image: str = ""
+    board_image: str = ""
 
 
 _OPTIONS = (
@@ -93,6 +95,20 @@ _OPTIONS = (
         help="Marks what is made; without it, a name of the log's own.",
     ),
     click.option(
+        "--code-image",
+        metavar="IMAGE",
+        default="",
+        show_default="alpine/git",
+        help="What checks code out, for jobs that name none.",
+    ),
+    click.option(
+        "--board-image",
+        metavar="IMAGE",
+        default="",
+        show_default="tensorflow/tensorflow",
+        help="What shows TensorBoard, for jobs that name none.",
+    ),
+    click.option(
         "--logs-max", default=256, show_default=True, help="MiB of logs kept after pods are gone."
     ),
 )
@@ -142,6 +158,8 @@ async def kubernetes_cluster(
         gang=gang,
         levels=_names(flags.topology),
         resync_s=flags.resync,
+        code_image=flags.code_image or Options().code_image,
+        board_image=flags.board_image or Options().board_image,
     )
 
     async def instance() -> str:

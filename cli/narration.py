@@ -88,6 +88,8 @@ def _tell_of_decision(event: e.JobEvent) -> str:
             return f"attempt {attempt} is over; its devices are free"
         case e.JobFailed(reason=reason, message=message):
             return f"failed ({words(reason)}): {message}"
+        case e.CodeResolved(rank=rank, commit=commit):
+            return f"the code of rank {rank} is commit {commit}"
         case e.JobScaled(role=role, replicas=replicas):
             return f"{role} scaled to {replicas} replicas"
         case e.JobDeleteRequested():

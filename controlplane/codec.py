@@ -41,6 +41,7 @@ EVENT_TYPES: dict[str, type[e.Event]] = {
         e.JobCancelled,
         e.JobSuspended,
         e.JobResumed,
+        e.CodeResolved,
         e.JobScaled,
         e.JobDeleteRequested,
         e.JobRemoved,

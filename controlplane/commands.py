@@ -115,7 +115,7 @@ class ReportRanks(Command, frozen=True):
     `gone` means that nothing of the rank is left: no process, no device held. `leaving` are ranks
     that somebody told to end (a drain, a deletion by hand) and that may still hold their devices.
     `restarted` counts how often the cluster itself has started a running rank's process again, in
-    place. `incarnation` tells the runs of one rank within an attempt apart, for jobs that restart
+    place. `commits` are the commits of the code that ranks were given. `incarnation` tells the runs of one rank within an attempt apart, for jobs that restart
     single ranks.
     """
 
@@ -127,6 +127,7 @@ class ReportRanks(Command, frozen=True):
     leaving: tuple[Exit, ...] = ()
     restarted: tuple[tuple[int, int], ...] = ()
     incarnation: int = 0
+    commits: tuple[tuple[int, str], ...] = ()
 
 
 Request = (

@@ -175,6 +175,14 @@ class JobSuspended(JobEvent, frozen=True):
 class JobResumed(JobEvent, frozen=True): ...
 
 
+class CodeResolved(JobEvent, frozen=True):
+    """A rank got its code: the branch or tag that the job named was this commit then."""
+
+    attempt: int
+    rank: int
+    commit: str
+
+
 class JobScaled(JobEvent, frozen=True):
     role: str
     replicas: int

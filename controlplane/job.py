@@ -69,6 +69,7 @@ PHASE_KEEPERS: frozenset[type[e.Event]] = frozenset(
         e.RanksReplaced,
         e.GangHeld,
         e.AttemptEnded,
+        e.CodeResolved,
         e.JobScaled,
         e.JobDeleteRequested,
     }
@@ -109,6 +110,8 @@ class Job(Value, frozen=True, kw_only=True):
     crippled_at: float | None = None
     # Why it waits, as it was last recorded; empty once it is placed.
     held: str = ""
+    # The commits of its code that ranks were given, the first one first: later attempts get that.
+    commits: tuple[str, ...] = ()
     # GPUs times seconds of the attempts before the last one, where the policy asked for it.
     gpu_s: float = 0.0
 
@@ -291,6 +294,10 @@ def _resumed(job: Job, event: e.JobResumed, at: float, position: int) -> Job:
     return replace(job, phase=_to(job, e.JobResumed), retry_at=at, resumed_at=at)
 
 
+def _code_resolved(job: Job, event: e.CodeResolved, at: float, position: int) -> Job:
+    return replace(job, commits=(*job.commits, event.commit))
+
+
 def _scaled(job: Job, event: e.JobScaled, at: float, position: int) -> Job:
     return replace(job, spec=scaled(job.spec, event.role, event.replicas))
 
@@ -321,6 +328,7 @@ EVOLVE: dict[type[e.Event], Callable[[Job, Any, float, int], Job]] = {
     e.JobCancelled: _cancelled,
     e.JobSuspended: _suspended,
     e.JobResumed: _resumed,
+    e.CodeResolved: _code_resolved,
     e.JobScaled: _scaled,
     e.JobDeleteRequested: _delete_requested,
 }

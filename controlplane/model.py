@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from controlplane.supplies import NO_SUPPLIES, Supplies
+
 # Names under which a manifest may ask for this control plane; a job of any other is left alone.
 OUR_NAMES = frozenset(
     {"", "muster.dev/muster", "kubeflow.org/training-operator", "kubeflow.org/mpi-operator"}
@@ -248,6 +250,8 @@ class JobSpec(Value, frozen=True, kw_only=True):
     scheduling: Scheduling = PLAIN_SCHEDULING
     # None leaves a gang that does not come up to the restart policy.
     start: StartPolicy | None = None
+    # Code, data and the like for the ranks of a real cluster.
+    supplies: Supplies = NO_SUPPLIES
 
     @property
     def is_external(self) -> bool:

@@ -98,6 +98,8 @@ class JobDetail(Struct, frozen=True, kw_only=True):
     spec: JobSpec
     attempt: AttemptView | None
     restarts: tuple[Restart, ...]
+    # The commits of its code that ranks were given, the first one first.
+    commits: tuple[str, ...] = ()
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
@@ -200,6 +202,7 @@ def job_detail(job: Job) -> JobDetail:
         spec=job.spec,
         attempt=None if job.attempt is None else _attempt_view(job.spec, job.attempt),
         restarts=job.restarts,
+        commits=job.commits,
     )
 
 

@@ -198,6 +198,11 @@ _RECALL: dict[type[e.Event], Callable[[World, Sequence[e.Recorded], int], Candid
     e.RanksGone: _report,
     e.RanksLost: _lost_ranks,
     e.RanksRestartedInPlace: _report,
+    e.CodeResolved: _plain(
+        lambda event: c.ReportRanks(
+            job=event.job, attempt=event.attempt, commits=((event.rank, event.commit),)
+        )
+    ),
     e.JobSubmitted: _submission,
     e.JobCancelled: _request,
     e.JobSuspended: _request,

@@ -16,6 +16,7 @@ from controlplane import events as e
 from controlplane.job import Job
 from controlplane.model import JobSpec, Queue, Role
 from controlplane.state import DEFAULT_QUEUE, Image
+from controlplane.supplies import NO_SUPPLIES
 
 T = TypeVar("T")
 
@@ -125,6 +126,7 @@ class Redactor:
             queue=self._queue(spec.queue),
             labels=dict.fromkeys(spec.labels, HIDDEN),
             annotations={},
+            supplies=NO_SUPPLIES,
         )
 
     def _role(self, role: Role) -> Role:

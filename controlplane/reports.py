@@ -26,6 +26,10 @@ def ranks_reported(world: World, report: c.ReportRanks, now: float) -> list[e.Ev
         return []
     draft, attempt = Draft(job, now), job.attempt
     run, gone = report.incarnation, report.gone
+    for rank, commit in report.commits:
+        # Ranks of one gang have the same code, or it is worth an event that they have not.
+        if commit not in draft.job.commits:
+            draft.add(e.CodeResolved(job.id, attempt.number, rank, commit))
     ended: tuple[int, ...] = ()
     if report.started and (started := _news(attempt, run, report.started, _UNSTARTED)):
         draft.add(e.RanksStarted(job.id, attempt.number, started))

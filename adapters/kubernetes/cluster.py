@@ -49,6 +49,8 @@ class Options(NamedTuple):
     resync_s: float = 300.0
     lost_after_s: float = 10.0
     waiting_image: str = Site().waiting_image
+    code_image: str = Site().code_image
+    board_image: str = Site().board_image
 
 
 class KubernetesCluster:
@@ -143,6 +145,8 @@ class KubernetesCluster:
             gang=options.gang,
             instance=instance,
             waiting_image=options.waiting_image,
+            code_image=options.code_image,
+            board_image=options.board_image,
         )
         eyes = self._eyes = Eyes(
             self._connection,

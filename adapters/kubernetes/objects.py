@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from adapters.kubernetes import gang_schedulers
+from adapters.kubernetes import gang_schedulers, supplies
 from adapters.kubernetes.marks import INSTANCE, JOB_ID, Document, Mark
 from adapters.kubernetes.pods import Notice, RolePods, notices
 from adapters.kubernetes.site import Owner, Site
@@ -11,6 +11,7 @@ from controlplane.attempt import Attempt
 from controlplane.job import Job
 from controlplane.kinds.kind import Files, Gang, Kind, Service, Told
 from controlplane.kinds.pod_group import pod_group
+from controlplane.kinds.supplying import supplies_of
 
 # A fresh SSH key pair: (private, public), each as the text of its file.
 KeyPair = Callable[[], tuple[str, str]]
@@ -58,7 +59,19 @@ class Rendering:
         return self._ours(document)
 
     def services(self) -> list[dict[str, Any]]:
-        return [self._ours(_service(each)) for each in self._kind.services(self._gang)]
+        made = [_service(each) for each in self._kind.services(self._gang)]
+        if self._board() is not None:
+            made.append(supplies.board_service(self.job.name))
+        return [self._ours(each) for each in made]
+
+    def boards(self) -> list[dict[str, Any]]:
+        """The TensorBoard that the job asks for, if it does."""
+        found = self._board()
+        return [] if found is None else [self._ours(found)]
+
+    def _board(self) -> dict[str, Any] | None:
+        wanted = supplies_of(self.job.spec)
+        return supplies.board(self.job.name, wanted, self.site.board_image)
 
     def config_maps(self, running: Collection[int]) -> list[dict[str, Any]]:
         """Files with contents; a list of hosts depends on which ranks run now."""
@@ -114,8 +127,9 @@ class Rendering:
         found = self._roles.get(role.name)
         if found is None:
             files = self._kind.files(self._gang, ())
+            commit = self.job.commits[0] if self.job.commits else ""
             found = self._roles[role.name] = RolePods(
-                self.job.spec, role, files, self.site, self.job.name
+                self.job.spec, role, files, self.site, self.job.name, commit
             )
         return found
 

@@ -103,6 +103,7 @@ class _Planner:
         self._services()
         self._pod_group()
         self._autoscalers()
+        self._boards()
         # Names must resolve and files be there before the first process looks for them.
         if self._may_have_pods:
             self._plan.create.extend(pods)
@@ -204,6 +205,15 @@ class _Planner:
         elif self._job.finished or self._job.phase is Phase.SUSPENDED:
             for each in self._ours("HorizontalPodAutoscaler"):
                 self._delete("HorizontalPodAutoscaler", each)
+
+    def _boards(self) -> None:
+        """What shows a job's results is there from its start until the job is forgotten."""
+        if self._is_active:
+            for document in self._rendering.boards():
+                self._make("Deployment", document, lambda found, wanted: {})
+        elif self._job.deleting:
+            for each in self._ours("Deployment"):
+                self._delete("Deployment", each)
 
     def _files(self) -> None:
         attempt = self._job.attempt

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 from adapters.kubernetes.gang_schedulers import membership
 from adapters.kubernetes.site import Binding, Site
+from adapters.kubernetes.supplies import supplied
 from controlplane.kinds.kind import Files, Told
+from controlplane.kinds.supplying import supplies_of
 from controlplane.model import JobSpec, RestartRule, RestartScope, Role
 
 # How the kubelet restarts containers for each rule. The kubelet knows no exit codes, and where the
@@ -47,15 +49,25 @@ class RolePods:
     """The pods of one role; what its ranks have in common is worked out once."""
 
     def __init__(
-        self, spec: JobSpec, role: Role, files: Iterable[Files], site: Site, group: str = ""
+        self,
+        spec: JobSpec,
+        role: Role,
+        files: Iterable[Files],
+        site: Site,
+        group: str = "",
+        commit: str = "",
     ) -> None:
-        template = role.template or plain_template(role)
+        """`commit` is what the job's code was when it began, if that is known."""
+        template: Mapping[str, Any] = role.template or plain_template(role)
+        found = list(template["spec"].get("containers") or [{}])
+        speaker = _speaker(found, role.container)
+        template = supplied(template, supplies_of(spec), speaker, commit, site.code_image)
         self._site = site
         self._files = {each.name: each for each in files}
         self._metadata: Mapping[str, Any] = template.get("metadata") or {}
         self._spec: Mapping[str, Any] = template["spec"]
         self._containers: list[Mapping[str, Any]] = list(self._spec.get("containers") or [{}])
-        self._speaker = _speaker(self._containers, role.container)
+        self._speaker = speaker
         self._restart = pod_restart(spec, role)
         self._membership = membership(site.gang, group, role.name)
 

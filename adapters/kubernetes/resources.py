@@ -33,6 +33,7 @@ RESOURCES = {
         Resource("ServiceAccount", "/api/v1", "serviceaccounts"),
         Resource("Role", _RBAC, "roles"),
         Resource("RoleBinding", _RBAC, "rolebindings"),
+        Resource("Deployment", "/apis/apps/v1", "deployments"),
         Resource("HorizontalPodAutoscaler", "/apis/autoscaling/v2", "horizontalpodautoscalers"),
     )
 }

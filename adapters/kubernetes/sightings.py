@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from adapters.kubernetes.marks import Document, is_terminating, mark_of
 from adapters.kubernetes.plan import Conflict
+from adapters.kubernetes.supplies import commit_of
 from adapters.kubernetes.wishes import is_ending, is_over
 from controlplane.attempt import HOLDING, LIVE, Attempt, AttemptState, RankState
 from controlplane.commands import ReportRanks
@@ -66,6 +67,8 @@ class Sighting(NamedTuple):
     # How often its containers were started again in place.
     restarts: int = 0
     trouble: Trouble | None = None
+    # The commit of the code that it was given.
+    commit: str = ""
 
 
 def reports(
@@ -97,7 +100,7 @@ def reports(
         if role.name in awaited and sighting.exit is None and not is_ready(pod):
             # Who waits for this role wants to reach it, so it counts only once it can be reached.
             sighting = sighting._replace(started=False)
-        found[incarnation].add(rank, sighting)
+        found[incarnation].add(rank, sighting._replace(commit=commit_of(pod)))
     return [
         report.command(job.id, attempt.number, incarnation)
         for incarnation, report in sorted(found.items())
@@ -214,9 +217,10 @@ class _Report:
         self.gone: list[int] = []
         self.leaving: list[Exit] = []
         self.restarted: list[tuple[int, int]] = []
+        self.commits: list[tuple[int, str]] = []
 
     def __bool__(self) -> bool:
-        return bool(self.started or self.exited or self.gone or self.leaving)
+        return bool(self.started or self.exited or self.gone or self.leaving or self.commits)
 
     def add(self, rank: int, sighting: Sighting) -> None:
         if sighting.started:
@@ -229,6 +233,9 @@ class _Report:
             self.leaving.append(sighting.leaving)
         if sighting.restarts:
             self.restarted.append((rank, sighting.restarts))
+        # Ranks of one gang have the same code; whoever has another one is told of too.
+        if sighting.commit and all(known != sighting.commit for _, known in self.commits):
+            self.commits.append((rank, sighting.commit))
 
     def command(self, job: str, attempt: int, incarnation: int) -> ReportRanks:
         return ReportRanks(
@@ -240,6 +247,7 @@ class _Report:
             gone=tuple(self.gone),
             leaving=tuple(self.leaving),
             restarted=tuple(self.restarted),
+            commits=tuple(self.commits),
         )
 
 

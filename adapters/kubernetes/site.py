@@ -32,6 +32,9 @@ class Site(NamedTuple):
     instance: str = ""
     # The image in which a rank waits for another one's name.
     waiting_image: str = "alpine:3.10"
+    # The images that check code out and that show what a job writes, where it names none.
+    code_image: str = "alpine/git:2.49.1"
+    board_image: str = "tensorflow/tensorflow:2.20.0"
 
 
 # A reference to the object that owns what is made for a job, as Kubernetes writes it.

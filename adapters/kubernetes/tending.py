@@ -390,6 +390,7 @@ def _rare(rendering: Rendering) -> list[dict[str, Any]]:
     """What the job needs of kinds that nobody watches, as far as is needed to ask for it."""
     found = rendering.accounts()
     found += [rendering.secret(name, lambda: ("", "")) for name in rendering.secrets()]
+    found += rendering.boards()
     return found + (rendering.autoscalers() if rendering.is_owned else [])
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from operator import attrgetter
 
+from controlplane.kinds import supplying
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.structure import shown
 from controlplane.kinds.wishes import wish_problems
@@ -144,6 +145,7 @@ def problems(namespace: str, name: str, spec: JobSpec) -> list[Problem]:
         told = f"{spec.workload.exit_rank} is no rank of this gang"
         found.append(("spec.workload.exit_rank", told))
     found += wish_problems(spec)
+    found += supplying.problems(spec)
     return found
 
 

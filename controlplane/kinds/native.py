@@ -28,6 +28,7 @@ from controlplane.model import (
     StartPolicy,
     Workload,
 )
+from controlplane.supplies import NO_SUPPLIES, Supplies
 
 NAME = "Job"
 VERSION = "muster.dev/v1"
@@ -95,6 +96,8 @@ class NativeSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     workload: Workload = Workload()
     scheduling: Scheduling = PLAIN_SCHEDULING
     start: StartPolicy | None = None
+    # Code, data, configuration, shared memory, more resources, TensorBoard.
+    supplies: Supplies = NO_SUPPLIES
 
 
 class NativeJob(Struct, frozen=True, forbid_unknown_fields=True):

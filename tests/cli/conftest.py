@@ -39,7 +39,7 @@ Muster = Callable[..., Ran]
 @pytest.fixture(autouse=True)
 def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No test sees the settings or the data of the person who runs it."""
-    for name in ("URL", "TOKEN", "TOKEN_FILE", "DB", "NAMESPACE", "DEBUG"):
+    for name in ("URL", "TOKEN", "TOKEN_FILE", "DB", "NAMESPACE", "DEBUG", "PROMETHEUS"):
         monkeypatch.delenv(f"MUSTER_{name}", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("MUSTER_URL", "http://127.0.0.1:1")

@@ -8,7 +8,15 @@ from controlplane.attempt import RankState
 from controlplane.effects import newly_wanted, ranks_to_run, wanted
 from controlplane.job import Phase
 from controlplane.model import Cause, DoneWhen, Exit, RestartPolicy, RestartRule, RestartScope, Role
-from tests.controlplane.specification import Given, exited, node, running_job, spec, submit
+from tests.controlplane.specification import (
+    Given,
+    exited,
+    node,
+    placed_job,
+    running_job,
+    spec,
+    submit,
+)
 
 ALONE = RestartPolicy(limit=2, scope=RestartScope.RANK)
 
@@ -308,3 +316,23 @@ def test_a_leaving_rank_lets_go_when_its_job_is_stopped_meanwhile():
 
     assert given.job().live_attempt is None
     assert given.world.free.total == 8
+
+
+def resolved(commit, rank=0, **more):
+    return c.ReportRanks(job="j1", attempt=1, commits=((rank, commit),), **more)
+
+
+def test_the_commit_of_the_code_is_recorded_once_and_another_one_too():
+    given = placed_job().when(resolved("aaa", started=(0, 1)))
+
+    given.then_kinds(e.CodeResolved, e.RanksStarted, e.GangStarted)
+    given.when(resolved("aaa", 1)).then()
+    given.when(resolved("bbb", 1)).then(e.CodeResolved("j1", 1, 1, "bbb"))
+    assert given.job().commits == ("aaa", "bbb")
+
+
+def test_the_commit_that_an_older_attempt_had_is_no_news():
+    given = running_job()
+
+    given.when(c.ReportRanks(job="j1", attempt=7, commits=((0, "aaa"),))).then()
+    given.when(c.ReportRanks(job="none", attempt=1, commits=((0, "aaa"),))).then()

@@ -1,0 +1,51 @@
+"""Code, devices and TensorBoard by flags, and what is told of them."""
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Muster
+
+pytestmark = pytest.mark.usefixtures("server")
+
+SUBMIT = ("submit", "pytorchjob", "--name", "bert", "--image", "train:1", "--workers", "1")
+
+
+def test_flags_become_one_annotation_that_the_server_understands(muster: Muster) -> None:
+    words = (
+        *SUBMIT, "--data", "results:/results", "--device", "rdma/hca=1",
+        "--sync-source", "https://git.example/team/train.git", "--sync-ref", "main",
+        "--tensorboard", "--logdir", "/results/logs",
+    )  # fmt: skip
+    manifest = muster(*words, "--dry-run", "-o", "json", "python", "train.py").json
+    told = json.loads(manifest["metadata"]["annotations"]["muster.dev/supplies"])
+    assert told == {
+        "resources": {"rdma/hca": "1"},
+        "code": {"repo": "https://git.example/team/train.git", "ref": "main"},
+        "data": [{"claim": "results", "path": "/results"}],
+        "tensorboard": {"log_dir": "/results/logs"},
+    }
+    assert "/results" not in json.dumps(manifest["spec"]), "it is mounted once"
+    assert muster(*words, "python", "train.py").code == 0
+    shown = muster("tensorboard", "bert").out
+    assert "kubectl port-forward -n default service/bert-tensorboard 6006:80" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--tensorboard",), "--tensorboard needs --logdir"),
+        (("--tensorboard", "--logdir", "/logs"), "no claim of `data` is mounted there"),
+        (("--sync-source", "train"), "is no repository"),
+    ],
+)
+def test_what_cannot_be_is_refused(muster: Muster, words: tuple[str, ...], told: str) -> None:
+    ran = muster(*SUBMIT, *words, "python", "train.py")
+    assert ran.code == 2
+    assert told in ran.err
+
+
+def test_a_job_without_a_board_says_how_to_get_one(muster: Muster) -> None:
+    assert muster(*SUBMIT, "python", "train.py").code == 0
+    ran = muster("tensorboard", "bert")
+    assert (ran.code, "bert has no TensorBoard" in ran.err) == (1, True)
