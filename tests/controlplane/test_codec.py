@@ -9,6 +9,7 @@ from controlplane import codec
 from controlplane import events as e
 from controlplane.errors import LogCorrupt
 from controlplane.model import JobSpec, NodeInfo, Role, Scheduling
+from controlplane.supplies import Supplies
 from tests.controlplane.specification import spec
 
 # What JSON can hold: no halves of surrogates, no NaN, no infinity, integers of 63 bits.
@@ -23,6 +24,7 @@ documents = st.dictionaries(texts, anything, max_size=2)
 for kind, given_by_hand in {
     Role: {"env": labels, "template": documents},
     Scheduling: {"selector": labels},
+    Supplies: {"resources": labels},
     JobSpec: {
         "labels": labels,
         "annotations": labels,
