@@ -5,12 +5,20 @@ a job's priority plus so much for every hour of waiting grows equally for all wh
 ahead of whom can be told from when they came.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
+from math import inf
 
 import msgspec
 
 from controlplane.job import Job
-from controlplane.model import PLAIN_SCHEDULING, Discipline, JobSpec, Policy, Role
+from controlplane.model import (
+    PLAIN_SCHEDULING,
+    Discipline,
+    JobSpec,
+    Policy,
+    Role,
+    Scheduling,
+)
 
 # Minus its priority, then what its discipline looks at, then the position at which it was queued,
 # then its id: the smallest goes first.
@@ -67,50 +75,144 @@ def expected_s(spec: JobSpec, policy: Policy) -> float:
 
 
 def shape_of(spec: JobSpec) -> Shape:
-    asks, roles = spec.scheduling, spec.roles
+    roles = spec.roles
     sizes = tuple([(role.replicas, role.gpus) for role in roles])
-    if (
-        (asks is PLAIN_SCHEDULING or asks == PLAIN_SCHEDULING)
-        and spec.min_available is None
-        and not any(map(_is_special, roles))
-    ):
+    asks = about_places(spec.scheduling)
+    if asks is PLAIN_SCHEDULING and spec.min_available is None and not any(map(_is_special, roles)):
         return sizes
     special = [
         (r.gpu_share, r.gpu_memory_mib, r.node, r.devices, r.min_replicas, r.max_replicas)
         for r in roles
     ]
-    asks = msgspec.structs.replace(asks, estimate_s=None, checkpoint_every_s=None)
     return (*sizes, spec.min_available, _encode((special, asks)))
+
+
+def about_places(asks: Scheduling) -> Scheduling:
+    """What a job asks for without what is only about time; the plain value if nothing is left."""
+    if asks is PLAIN_SCHEDULING:
+        return asks
+    if asks.estimate_s is not None or asks.checkpoint_every_s is not None:
+        asks = msgspec.structs.replace(asks, estimate_s=None, checkpoint_every_s=None)
+    return PLAIN_SCHEDULING if asks == PLAIN_SCHEDULING else asks
 
 
 def _is_special(role: Role) -> bool:
     return bool(role.gpu_share or role.gpu_memory_mib or role.node or role.min_replicas is not None)
 
 
-class Line:
-    """One queue's waiting jobs in order; where whoever fits may go ahead, also by shape."""
+class Alike:
+    """The waiting jobs of one shape in order; where starts are planned, also by how long they run."""
 
-    __slots__ = ("by_shape", "order")
+    __slots__ = ("by_held", "by_length", "lengths", "order")
 
-    def __init__(self, *, by_shape: bool) -> None:
+    def __init__(self) -> None:
         self.order: list[Waiting] = []
-        self.by_shape: dict[Shape, list[Waiting]] | None = {} if by_shape else None
+        # How long each is expected to run, in the same order; and the same from the shortest up.
+        self.lengths: list[float] = []
+        self.by_length: list[tuple[float, Waiting]] = []
+        # Why they wait, as far as they were told.
+        self.by_held: dict[str, set[Waiting]] = {}
 
-    def join(self, place: Waiting, spec: JobSpec) -> None:
+    def join(self, place: Waiting, length: float, held: str) -> None:
+        index = len(self.order)
+        if index and place < self.order[-1]:
+            index = bisect_left(self.order, place)
+        self.order.insert(index, place)
+        self.lengths.insert(index, length)
+        insort(self.by_length, (length, place))
+        self.by_held.setdefault(held, set()).add(place)
+
+    def leave(self, place: Waiting, held: str) -> None:
+        index = bisect_left(self.order, place)
+        del self.order[index]
+        length = self.lengths.pop(index)
+        del self.by_length[bisect_left(self.by_length, (length, place))]
+        self.by_held[held].remove(place)
+
+    def untold(self, code: str) -> list[Waiting]:
+        """Those who were told something else."""
+        others = [places for held, places in self.by_held.items() if held != code and places]
+        return sorted(place for places in others for place in places)
+
+    def next(self, index: int, length_max: float) -> int | None:
+        """The index of the first from here on that is expected to run no longer than that."""
+        lengths = self.lengths
+        if length_max == inf:
+            return index if index < len(lengths) else None
+        short = bisect_right(self.by_length, length_max, key=_length)
+        if short <= _FEW:
+            # So few that they are looked through instead of the line.
+            after = self.order[index] if index < len(lengths) else None
+            places = [place for _, place in self.by_length[:short]]
+            ahead = [place for place in places if after is not None and place >= after]
+            return bisect_left(self.order, min(ahead)) if ahead else None
+        for i in range(index, len(lengths)):
+            if lengths[i] <= length_max:
+                return i
+        return None
+
+
+_FEW = 32
+
+
+def _length(entry: tuple[float, Waiting]) -> float:
+    return entry[0]
+
+
+class Line:
+    """One queue's waiting jobs in order, and by shape where somebody may go past somebody else."""
+
+    __slots__ = ("by_shape", "order", "plans", "policy", "skips")
+
+    def __init__(self, discipline: Discipline, policy: Policy) -> None:
+        self.order: list[Waiting] = []
+        self.skips = discipline in SKIPS
+        self.plans = discipline in PLANS_AHEAD
+        self.policy = policy
+        self.by_shape: dict[Shape, Alike] = {}
+
+    def join(self, place: Waiting, spec: JobSpec, held: str) -> None:
         _add(self.order, place)
-        if self.by_shape is not None:
-            _add(self.by_shape.setdefault(shape_of(spec), []), place)
+        if self.plans:
+            alike = self._alike(spec)
+            alike.join(place, expected_s(spec, self.policy), held)
+        elif self.skips:
+            _add(self._alike(spec).order, place)
 
-    def leave(self, place: Waiting, spec: JobSpec) -> None:
+    def leave(self, place: Waiting, spec: JobSpec, held: str) -> None:
         order = self.order
         # Most who leave stood first.
         del order[0 if order[0] == place else bisect_left(order, place)]
-        if self.by_shape is not None:
+        if self.skips or self.plans:
             shape = shape_of(spec)
-            same = self.by_shape[shape]
-            del same[bisect_left(same, place)]
-            if not same:
+            alike = self.by_shape[shape]
+            if self.plans:
+                alike.leave(place, held)
+            else:
+                del alike.order[bisect_left(alike.order, place)]
+            if not alike.order:
                 del self.by_shape[shape]
+
+    def told(self, place: Waiting, spec: JobSpec, before: str, now: str) -> None:
+        """Somebody who waits was told why."""
+        if self.plans:
+            by_held = self._alike(spec).by_held
+            by_held[before].remove(place)
+            by_held.setdefault(now, set()).add(place)
+
+    def _alike(self, spec: JobSpec) -> Alike:
+        shape = shape_of(spec)
+        alike = self.by_shape.get(shape)
+        if alike is None:
+            alike = self.by_shape[shape] = Alike()
+        return alike
+
+    def alike(self) -> dict[Shape, object]:
+        """What is known by shape, to be compared."""
+        return {
+            shape: (a.order, a.lengths, a.by_length, {k: v for k, v in a.by_held.items() if v})
+            for shape, a in self.by_shape.items()
+        }
 
 
 def _add(line: list[Waiting], place: Waiting) -> None:

@@ -9,7 +9,7 @@ from controlplane.admission import admit
 from controlplane.commands import SubmitJob
 from controlplane.events import JobSubmitted, Recorded
 from controlplane.job import Job, begin
-from controlplane.lines import SKIPS, Line
+from controlplane.lines import Line
 from controlplane.model import JobSpec, Placement
 from controlplane.queries import AHEAD_MAX, look_at, name_for
 from controlplane.scheduling.gangs import Gang
@@ -78,10 +78,10 @@ class _OneMore(Snapshot):
         self._job = job
         self._gang = Gang(job)
         known = super().line(job.spec.queue)
-        self._line = Line(by_shape=world.discipline(job.spec.queue) in SKIPS)
+        self._line = Line(world.discipline(job.spec.queue), world.policy)
         for place in known.order:
-            self._line.join(place, world.jobs[place[3]].spec)
-        self._line.join(world.place_in_line(job), job.spec)
+            self._line.join(place, world.jobs[place[3]].spec, "")
+        self._line.join(world.place_in_line(job), job.spec, "")
 
     def line(self, queue: str) -> Line:
         return self._line if queue == self._job.spec.queue else super().line(queue)

@@ -13,7 +13,7 @@ from controlplane import events as e
 from controlplane.attempt import HOLDING, Attempt, AttemptState
 from controlplane.devices import WHOLE, FreeDevices, mask_of
 from controlplane.job import CLAIMED, EVOLVE, Job, Phase, deadline, ranks_wanted
-from controlplane.lines import PLANS_AHEAD, SKIPS, Line, Waiting, expected_s, place_in_line
+from controlplane.lines import PLANS_AHEAD, Line, Waiting, expected_s, place_in_line
 from controlplane.model import Discipline, Repair
 from controlplane.state import Image, Node, State
 
@@ -73,6 +73,9 @@ class World(State):
             self.gangs.pop(job_id, None)
         if before.held != after.held or (before.held and before.phase is not after.phase):
             self._note_claim(after)
+            if before.phase is after.phase and before.spec is after.spec and is_waiting(after):
+                line = self.lines[after.spec.queue]
+                line.told(self.place_in_line(after), after.spec, before.held, after.held)
         self._note_deadline(after)
 
     def _apply_rarer_event(self, recorded: e.Recorded, event: e.Event) -> None:
@@ -169,12 +172,12 @@ class World(State):
         queue = job.spec.queue
         line = self.lines.get(queue)
         if line is None:
-            line = self.lines[queue] = Line(by_shape=self.discipline(queue) in SKIPS)
+            line = self.lines[queue] = Line(self.discipline(queue), self.policy)
             self.waiting[queue] = line.order
-        line.join(self.place_in_line(job), job.spec)
+        line.join(self.place_in_line(job), job.spec, job.held)
 
     def _leave_line(self, job: Job) -> None:
-        self.lines[job.spec.queue].leave(self.place_in_line(job), job.spec)
+        self.lines[job.spec.queue].leave(self.place_in_line(job), job.spec, job.held)
 
     def _note_deadline(self, job: Job) -> None:
         due_at = deadline(job)
@@ -277,13 +280,12 @@ class World(State):
         self.about_nodes.clear()
         self.free.watch(None)
         ways = {self.discipline(name) for name in self.queues}
-        if (not PLANS_AHEAD.isdisjoint(ways)) != self.plans_ahead:
-            self.plans_ahead = not self.plans_ahead
-            self._ends_at.clear()
-            self.endings.clear()
-            for queue in self.holders.values():
-                for job_id in queue:
-                    self._note_holder(self.jobs[job_id])
+        self.plans_ahead = not PLANS_AHEAD.isdisjoint(ways)
+        self._ends_at.clear()
+        self.endings.clear()
+        for queue in self.holders.values():
+            for job_id in queue:
+                self._note_holder(self.jobs[job_id])
         waiting = [self.jobs[place[3]] for line in self.lines.values() for place in line.order]
         self.lines.clear()
         self.waiting.clear()
@@ -436,6 +438,9 @@ class World(State):
         assert self.growing == twin.growing
         assert {q: line for q, line in self.waiting.items() if line} == {
             q: line for q, line in twin.waiting.items() if line
+        }
+        assert {q: line.alike() for q, line in self.lines.items() if line.order} == {
+            q: line.alike() for q, line in twin.lines.items() if line.order
         }
         assert {q: n for q, n in self.used.items() if n} == {
             q: n for q, n in twin.used.items() if n

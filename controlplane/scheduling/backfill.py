@@ -5,15 +5,18 @@ that runs longer to end at any moment. `Planner` keeps what is reserved; EASY re
 blocked gang of a line, conservative back-fill for everyone who waits, up to a number.
 """
 
-from bisect import bisect_left
-from collections.abc import Sequence
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from typing import NamedTuple
 
 from controlplane.devices import FreeDevices, lowest, mask_of
+from controlplane.lines import Shape
 from controlplane.model import Slot
 from controlplane.scheduling.fitting import Fit, fit, has_room
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.scheduling.timeline import Held, Timeline, masks_of, take_away
 
 
 class Planned(NamedTuple):
@@ -29,11 +32,15 @@ class Planner:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.planned: list[Planned] = []
-        # What is free now and stays free beside everything planned.
-        self._clear: FreeDevices | None = None
+        # The same by when they start; and what is free now and stays free beside the first so many
+        # of them, once somebody has asked.
+        self._by_start: list[tuple[float, int, Held]] = []
+        self._beside: list[FreeDevices | None] = [None]
         # Who starts in this very pass, and where.
-        self._starting: dict[str, Gang] = {}
-        self._places: dict[str, Fit] = {}
+        self._starting: dict[str, tuple[Gang, Fit]] = {}
+        self._timeline: Timeline | None = None
+        # Shape and flavour -> how long the last of these runs, and the earliest start it got.
+        self._not_before: dict[tuple[Shape, str], tuple[float, float]] = {}
 
     def runs_s(self, gang: Gang) -> float:
         said = gang.expected_s
@@ -43,44 +50,86 @@ class Planner:
 
     def fit_now(self, gang: Gang, flavor: str) -> Fit | None:
         """A place where the gang can start now without delaying anyone's planned start."""
-        snapshot = self._snapshot
-        ends_at = snapshot.now + self.runs_s(gang)
-        view = snapshot.free
-        if any(planned.starts_at < ends_at for planned in self.planned):
-            concerned = [p for p in self.planned if p.starts_at < ends_at]
-            if len(concerned) == len(self.planned):
-                view = self.clear
-            else:
-                view = snapshot.free.copy()
-                for planned in concerned:
-                    _take_away(snapshot, view, planned.fit)
-        return fit(snapshot.world, view, gang, flavor) if has_room(view, gang) else None
+        ends_at = self._snapshot.now + self.runs_s(gang)
+        view = self.until(ends_at)
+        return fit(self._snapshot.world, view, gang, flavor) if has_room(view, gang) else None
 
-    @property
-    def clear(self) -> FreeDevices:
-        if self._clear is None:
-            self._clear = self._snapshot.free.copy()
-            for planned in self.planned:
-                _take_away(self._snapshot, self._clear, planned.fit)
-        return self._clear
+    def until(self, ends_at: float) -> FreeDevices:
+        """What is free now and stays so until then."""
+        return self.beside(bisect_left(self._by_start, (ends_at, -1)))
+
+    def beside(self, count: int) -> FreeDevices:
+        """What is free now and stays free beside the first so many that are planned."""
+        if count == 0:
+            return self._snapshot.free
+        view = self._beside[count]
+        if view is None:
+            known = count - 1
+            while known and self._beside[known] is None:
+                known -= 1
+            view = self._beside[count] = (self._beside[known] or self._snapshot.free).copy()
+            for _, _, held in self._by_start[known:count]:
+                take_away(self._snapshot, view, held)
+        return view
+
+    def must_end_by(self, fits: Callable[[FreeDevices], bool]) -> float:
+        """When something that fits so must have ended that starts now, to be in nobody's way.
+
+        Any time will do if that is inf, and none if it is -inf. The longer it runs, the more planned
+        starts it must leave alone, so the time is found by halving.
+        """
+        count = len(self._by_start)
+        if fits(self.beside(count)):
+            return inf
+        low, high = -1, count
+        while high - low > 1:
+            middle = (low + high) // 2
+            if fits(self.beside(middle)):
+                low = middle
+            else:
+                high = middle
+        return -inf if low < 0 else self._by_start[low][0]
 
     def took(self, gang: Gang, fit: Fit) -> None:
         """Somebody starts there now."""
-        self._starting[gang.id] = gang
-        self._places[gang.id] = fit
-        if self._clear is not None:
-            self._snapshot.hold(self._clear, fit, what_is_there=True)
+        snapshot = self._snapshot
+        self._starting[gang.id] = gang, fit
+        if gang.topology is not None and gang.topology.exclusive:
+            # More is closed to others than the gang takes.
+            self._beside = [None] * len(self._beside)
+            self._timeline = None
+            return
+        if len(self._beside) > 1:
+            held = Held(snapshot.now, inf, fit, masks_of(snapshot, fit))
+            for view in self._beside:
+                if view is not None:
+                    take_away(snapshot, view, held)
+        if self._timeline is not None:
+            self._timeline.add(snapshot.now, snapshot.now + self.runs_s(gang), fit)
 
     # -- when, then? ---------------------------------------------------------------------------
 
-    def plan(self, gang: Gang, flavor: str) -> Planned | None:
+    def plan(self, gang: Gang, flavors: Iterable[str]) -> Planned | None:
         """Reserves the earliest start there is, or None if the gang cannot start by waiting."""
         earliest = self._among_plans if self.planned else self._after_the_running
-        found = earliest(gang, flavor, self.runs_s(gang))
+        starts = [earliest(gang, flavor, self.runs_s(gang)) for flavor in flavors]
+        found = min([p for p in starts if p is not None], key=lambda p: p.starts_at, default=None)
         if found is not None:
-            self.planned.append(found)
-            self._clear = None
+            self._promise(found)
         return found
+
+    def _promise(self, found: Planned) -> None:
+        self.planned.append(found)
+        held = Held(found.starts_at, found.ends_at, found.fit, masks_of(self._snapshot, found.fit))
+        entry = (found.starts_at, len(self.planned), held)
+        index = bisect_left(self._by_start, entry)
+        self._by_start.insert(index, entry)
+        self._beside.insert(index + 1, None)
+        for view in self._beside[index + 2 :]:
+            if view is not None:
+                take_away(self._snapshot, view, held)
+        if self._timeline is not None:
+            self._timeline.add(found.starts_at, found.ends_at, found.fit)
 
     def _after_the_running(self, gang: Gang, flavor: str, runs_s: float) -> Planned | None:
         """With nobody planned before it: when enough of those who run have ended.
@@ -123,52 +172,44 @@ class Planner:
 
     def _among_plans(self, gang: Gang, flavor: str, runs_s: float) -> Planned | None:
         """Between, beside and after what is planned already."""
-        times, views = self._views()
-        for first, at in enumerate(times):
-            view = views[first]
-            if not has_room(view, gang):
-                continue
-            for other in views[first + 1 : bisect_left(times, at + runs_s)]:
-                view = _both(view, other)
-            found = fit(self._snapshot.world, view, gang, flavor)
-            if found is not None:
-                return Planned(gang.id, at, at + runs_s, found)
-        return None
-
-    def _views(self) -> tuple[list[float], list[FreeDevices]]:
-        """What is free from each instant at which that changes."""
-        snapshot = self._snapshot
-        ends, done = self._ends(), 0
-        instants = {snapshot.now, *(max(at, snapshot.now) for at, _ in ends)}
-        for planned in self.planned:
-            instants |= {planned.starts_at, planned.ends_at}
-        times = sorted(instants)
-        views, view = [], snapshot.free.copy()
-        for at in times:
-            while done < len(ends) and ends[done][0] <= at:
-                self._leaves(view, ends[done][1])
-                done += 1
-            here = view.copy()
+        timeline = self._timeline
+        if timeline is None:
+            timeline = self._timeline = Timeline(self._snapshot, self._ends(), self._leaves)
             for planned in self.planned:
-                if planned.starts_at <= at < planned.ends_at:
-                    _take_away(snapshot, here, planned.fit)
-            views.append(here)
-        return times, views
+                timeline.add(planned.starts_at, planned.ends_at, planned.fit)
+        key, first = (gang.shape, flavor), 0
+        known_s, known_at = self._not_before.get(key, (inf, 0.0))
+        if known_s <= runs_s:
+            # What did not find room before found none because of plans that are still there.
+            first = timeline.index(known_at)
+        index = first
+        while index < len(timeline.times):
+            at = timeline.times[index]
+            if has_room(timeline.view(index), gang):
+                view = timeline.within(index, at + runs_s)
+                found = fit(self._snapshot.world, view, gang, flavor)
+                if found is not None:
+                    self._not_before[key] = runs_s, at
+                    return Planned(gang.id, at, at + runs_s, found)
+            index += 1
+        return None
 
     def _ends(self) -> list[tuple[float, str]]:
         """Who runs, by when each is expected to end."""
         running = self._snapshot.world.endings
         if not self._starting:
             return running
-        now = self._snapshot.now
-        return sorted([*running, *((now + self.runs_s(g), g.id) for g in self._starting.values())])
+        now, ends = self._snapshot.now, running.copy()
+        for gang, _ in self._starting.values():
+            insort(ends, (now + self.runs_s(gang), gang.id))
+        return ends
 
     def _leaves(self, view: FreeDevices, job_id: str) -> None:
         """In this view the job has ended."""
         snapshot = self._snapshot
-        place = self._places.get(job_id)
-        if place is not None:
-            snapshot.give_back_fit(view, place)
+        starting = self._starting.get(job_id)
+        if starting is not None:
+            snapshot.give_back_fit(view, starting[1])
             return
         attempt = snapshot.world.jobs[job_id].attempt
         assert attempt is not None
@@ -194,20 +235,3 @@ def _late_devices(snapshot: Snapshot, found: Fit, view: FreeDevices) -> Fit:
         taken[ordinal] = taken.get(ordinal, 0) | mask_of(devices)
         slots.append(Slot(slot.node, tuple(sorted(devices))))
     return found._replace(placement=tuple(slots))
-
-
-def _take_away(snapshot: Snapshot, view: FreeDevices, found: Fit) -> None:
-    nodes = snapshot.world.nodes
-    for slot in found.placement:
-        ordinal = nodes[slot.node].ordinal
-        view.hold(ordinal, mask_of(slot.devices) & view.masks[ordinal])
-
-
-def _both(one: FreeDevices, other: FreeDevices) -> FreeDevices:
-    """What is free in both."""
-    view = one.copy()
-    for ordinal, mask in enumerate(one.masks):
-        held = mask & ~other.masks[ordinal]
-        if held:
-            view.hold(ordinal, held)
-    return view

@@ -54,6 +54,13 @@ def fit(world: World, free: FreeDevices, gang: Gang, flavor: str = "") -> Fit | 
     return None
 
 
+def could_fit(world: World, free: FreeDevices, gang: Gang, flavor: str = "") -> bool:
+    """Whether there is a place for the gang; where counting tells, without looking for it."""
+    if gang.plain and gang.uniform and not flavor and not is_choosy(world):
+        return has_room(free, gang)
+    return fit(world, free, gang, flavor) is not None
+
+
 def has_room(free: FreeDevices, gang: Gang) -> bool:
     """Whether counting alone leaves a chance."""
     if not gang.needs:

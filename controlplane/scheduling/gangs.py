@@ -2,7 +2,7 @@
 
 from controlplane.devices import WHOLE
 from controlplane.job import Job
-from controlplane.lines import Shape, shape_of
+from controlplane.lines import Shape, about_places, shape_of
 from controlplane.model import PLAIN_SCHEDULING, JobSpec, Role, TopologyAsk
 from controlplane.world import World
 
@@ -59,11 +59,7 @@ class Gang:
         shared = sum([role.gpu_share or _share_of_memory(role) for _, role in self.parts])
         self.milli = self.gpus * WHOLE + pinned + shared
         self.topology = None if asks.topology == _NO_TOPOLOGY else asks.topology
-        self.plain = (
-            (asks is PLAIN_SCHEDULING or asks == PLAIN_SCHEDULING)
-            and not self.parts
-            and not self.pins
-        )
+        self.plain = about_places(asks) is PLAIN_SCHEDULING and not self.parts and not self.pins
 
 
 # A device whose memory nobody knows is taken for one of this size when quota is counted.

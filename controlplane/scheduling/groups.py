@@ -44,11 +44,10 @@ class Groups:
         return sum(j.spec.scheduling.group == group and j.phase in AWAKE for j in jobs)
 
     def fit_all(
-        self, members: list[Gang], quota_code: Callable[[Gang, str], str]
+        self, members: list[Gang], quota_code: Callable[[Gang, str], str], free: FreeDevices
     ) -> list[tuple[Gang, Fit]] | None:
         """A place for every one of them beside the others, or None."""
-        snapshot = self._snapshot
-        view: FreeDevices = snapshot.free.copy()
+        snapshot, view = self._snapshot, free.copy()
         found: list[tuple[Gang, Fit]] = []
         charged: list[Gang] = []
         for gang in members:

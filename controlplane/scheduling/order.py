@@ -37,10 +37,10 @@ class Heads:
             line = snapshot.line(queue)
             if not line.order:
                 continue
-            if line.by_shape is None:
+            if not line.skips:
                 offers: list[Offer] = [(line.order[0], 0, line.order)]
             else:
-                offers = [(places[0], 0, places) for places in line.by_shape.values()]
+                offers = [(a.order[0], 0, a.order) for a in line.by_shape.values()]
                 heapq.heapify(offers)
             self._offers[queue] = offers
             self._heap.append(self._entry(queue))

@@ -11,14 +11,23 @@ from controlplane.attempt import HOLDING, Attempt, leaving
 from controlplane.devices import WHOLE, FreeDevices, mask_of
 from controlplane.job import Job
 from controlplane.lines import Line, attained_gpu_s
-from controlplane.model import Placement, Preempt, Queue, QuotaModel, Reclaim, WithinQueue
+from controlplane.model import (
+    Discipline,
+    Placement,
+    Policy,
+    Preempt,
+    Queue,
+    QuotaModel,
+    Reclaim,
+    WithinQueue,
+)
 from controlplane.scheduling.exclusive import close, fence, unfence
 from controlplane.scheduling.fitting import Fit
 from controlplane.scheduling.gangs import Gang, gang_of
 from controlplane.scheduling.quota import ANY, Branch, QuotaTree
 from controlplane.world import World
 
-_EMPTY = Line(by_shape=False)
+_EMPTY = Line(Discipline.STRICT_FIFO, Policy())
 
 
 class Snapshot:

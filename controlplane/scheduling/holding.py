@@ -1,0 +1,80 @@
+"""Who is told why it waits. Reasons are worked out only for who asks: a pass needs just the code."""
+
+from collections.abc import Callable, Mapping
+
+from controlplane.job import Job
+from controlplane.lines import Shape
+from controlplane.scheduling.decisions import Decision, Hold
+from controlplane.scheduling.explanation import brief, explain, refined
+from controlplane.scheduling.gangs import Gang
+from controlplane.scheduling.quota_gate import QuotaGate
+from controlplane.scheduling.snapshot import Snapshot
+
+# Whether the reasons of this job, which waits for this, are worth working out.
+Explains = Callable[[Job, str], bool]
+
+
+class Holder:
+    """`explains` says whose reasons are worked out; of those only who are looked at, or `everyone`
+    who waits.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        gate: QuotaGate,
+        decisions: list[Decision],
+        explains: Explains | None,
+        everyone: bool,
+    ) -> None:
+        self._snapshot = snapshot
+        self._gate = gate
+        self._decisions = decisions
+        self._explains = explains
+        self._everyone = everyone
+        self.tells_everyone = explains is not None and everyone
+        # Why the first of a shape waits, which is why all of its shape do.
+        self._codes: dict[tuple[str, Shape], str] = {}
+
+    @property
+    def tells(self) -> bool:
+        return self._explains is not None
+
+    def hold(self, gang: Gang, code: str) -> None:
+        explains, snapshot = self._explains, self._snapshot
+        if explains is None:
+            return
+        self._codes.setdefault((gang.queue, gang.shape), code)
+        if not self._everyone:
+            code = refined(snapshot, gang, code)
+        if explains(snapshot.job(gang.id), code):
+            flavor = next(self._gate.flavors(gang))
+            if self._everyone:
+                reasons = explain(snapshot, gang, code, flavor)
+            else:
+                reasons = (brief(snapshot, gang, code, flavor),)
+            self._decisions.append(Hold(gang.id, reasons))
+
+    def explain_those_behind(self, closed: Mapping[str, str]) -> None:
+        """Those whom the pass did not look at wait behind a head, or like the first of their shape."""
+        snapshot, explains = self._snapshot, self._explains
+        assert explains is not None
+        decided = {decision.job for decision in self._decisions}
+        for queue in snapshot.queues:
+            head = closed.get(queue)
+            for place in snapshot.line(queue).order:
+                job_id = place[3]
+                if job_id in decided:
+                    continue
+                code = "blocked_by_head" if head else "insufficient_capacity"
+                if explains(snapshot.job(job_id), code):
+                    gang = snapshot.gang(job_id)
+                    code = code if head else self._code_of(gang)
+                    flavor = next(self._gate.flavors(gang))
+                    reasons = explain(snapshot, gang, code, flavor, head or "")
+                    self._decisions.append(Hold(job_id, reasons))
+
+    def _code_of(self, gang: Gang) -> str:
+        known = self._codes.get((gang.queue, gang.shape), "")
+        known = known or self._gate.code(gang, next(self._gate.flavors(gang)))
+        return known or "insufficient_capacity"

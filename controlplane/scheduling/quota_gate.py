@@ -1,0 +1,86 @@
+"""Whether quotas let a gang start now, and what heads that wait keep of them for themselves."""
+
+from collections.abc import Iterator
+
+from controlplane.model import QuotaModel, Reclaim
+from controlplane.scheduling.gangs import Gang
+from controlplane.scheduling.quota import ANY
+from controlplane.scheduling.snapshot import Snapshot
+
+OVER_QUOTA = "insufficient_quota"
+UNPREEMPTIBLE = "non_preemptible_over_quota"
+
+
+class QuotaGate:
+    """Quotas as one pass sees them. `started` is who it has started, for as long as it runs."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self.started: list[Gang] = []
+        # What the heads of queues keep from borrowers: (flavour, queue) -> quota.
+        self._kept: dict[tuple[str, str], int] = {}
+
+    def flavors(self, gang: Gang) -> Iterator[str]:
+        """The flavours to try, in order; the empty one where the queue does not tell them apart."""
+        flavors = self._snapshot.queues[gang.queue].flavors
+        names = gang.asks.flavors or tuple(quota.name for quota in flavors)
+        yield from names or (ANY,)
+
+    def code(self, gang: Gang, flavor: str, *, coming: bool = False) -> str:
+        """Nothing if the quota allows the gang, else the code of the reason."""
+        snapshot, queue = self._snapshot, gang.queue
+        if not snapshot.has_quotas:
+            ceiling = snapshot.queues[queue].gpus_max
+            over = ceiling is not None and snapshot.used(queue) + gang.gpus > ceiling
+            return "queue_limit" if over else ""
+        tree = snapshot.coming_tree(flavor) if coming else snapshot.tree(flavor)
+        if gang.milli > tree.below_ceiling(queue):
+            return "queue_limit"
+        model = snapshot.world.policy.model
+        if model in (QuotaModel.CLASSIC, QuotaModel.FAIR):
+            own = self._kept.get((flavor, queue), 0)
+            if own:
+                tree.remove(queue, own)
+            left = tree.available(queue)
+            if own:
+                tree.add(queue, own)
+            if gang.milli > left:
+                kept = sum(n for (f, q), n in self._kept.items() if f == flavor and q != queue)
+                return "blocked_by_reserved_capacity" if gang.milli <= left + kept else OVER_QUOTA
+        elif model is QuotaModel.DESERVED and not gang.preemptible:
+            over = self._unpreemptible(queue) + gang.milli > tree.branches[queue].nominal
+            return UNPREEMPTIBLE if over else ""
+        return ""
+
+    def _unpreemptible(self, queue: str) -> int:
+        """What the queue's running gangs hold that nobody can take from them."""
+        snapshot = self._snapshot
+        gangs = [snapshot.gang(job_id) for job_id in snapshot.world.holders.get(queue, ())]
+        gangs += [gang for gang in self.started if gang.queue == queue]
+        return sum(gang.milli for gang in gangs if not gang.preemptible)
+
+    def keep(self, gang: Gang) -> None:
+        """A head that may not take back what others borrow keeps its queue's own for itself.
+
+        It does so against other queues only. Where it may reclaim, nothing need be kept.
+        """
+        snapshot = self._snapshot
+        if not snapshot.has_quotas or snapshot.world.policy.model is not QuotaModel.CLASSIC:
+            return
+        flavor = next(self.flavors(gang))
+        tree = snapshot.tree(flavor)
+        branch = tree.branches[gang.queue]
+        key = flavor, gang.queue
+        if branch.parent is None or key in self._kept or gang.milli > branch.subtree:
+            return
+        if snapshot.preempt(gang.queue).reclaim is Reclaim.ANY:
+            return
+        keeps = gang.milli
+        if not tree.borrowing_with(gang.queue, gang.milli):
+            keeps = min(keeps, branch.subtree - branch.used)
+        elif branch.borrow_max is not None:
+            keeps = min(keeps, branch.subtree + branch.borrow_max - branch.used)
+        keeps = min(keeps, max(0, tree.available(gang.queue)))
+        if keeps > 0:
+            self._kept[key] = keeps
+            snapshot.reserve_quota(gang.queue, keeps, flavor)
