@@ -44,6 +44,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
     ]
     if not quick:
         whole = _beside_floor(large, pool(2048), "fifo", target=1 / 12)
+        results.append(_beside_floor(large, pool(2048), "easy", target=1 / 20))
         results += [whole, _growth(results[1], whole, part, large), _memory()]
     return results
 

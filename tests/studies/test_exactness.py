@@ -10,7 +10,9 @@ from studies.policies import policy_named
 from studies.run import run
 from studies.schedule_lines import fingerprint
 from studies.workloads.csv_trace import read_csv
+from studies.workloads.formats import read_trace
 from tests.shared_data import shared
+from tests.studies.counted import starts
 
 POLICIES = ("fifo", "fit", "sjf", "sjffit", "easy", "fifo+consolidate", "sjf+consolidate")
 
@@ -40,3 +42,30 @@ def test_a_schedule_is_exactly_the_published_one(trace, reference, policy):
         assert told[ours] == pytest.approx(expected[theirs], abs=1e-4)
     assert told["makespan_s"] == expected["makespan"]
     assert told["utilisation"] == pytest.approx(expected["utilisation"], abs=1e-6)
+
+
+# The first thousands of the larger trace on so few GPUs that many wait at all times.
+CROWDED = {"easy": 160, "fit": 160, "sjf": 160, "sjffit": 160, "fifo": 256}
+
+
+@pytest.mark.parametrize("policy", CROWDED)
+def test_a_crowded_part_of_the_larger_trace_is_scheduled_as_by_counting(policy):
+    part = read_trace(shared("traces", "bench_b2_philly.csv.gz")).rows(slice(0, 2_000))
+    rows = list(zip(part.submit.tolist(), part.gpus.tolist(), part.duration.tolist(), strict=True))
+
+    found = run(part, pool(CROWDED[policy]), policy_named(policy), places=False)
+
+    assert found.started.tolist() == starts(rows, CROWDED[policy], policy)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", CROWDED)
+def test_the_whole_larger_trace_is_scheduled_as_by_counting(policy):
+    whole = read_trace(shared("traces", "bench_b2_philly.csv.gz"))
+    rows = list(
+        zip(whole.submit.tolist(), whole.gpus.tolist(), whole.duration.tolist(), strict=True)
+    )
+
+    found = run(whole, pool(2048), policy_named(policy), places=False)
+
+    assert found.started.tolist() == starts(rows, 2048, policy)
