@@ -1,7 +1,7 @@
 """When a job will start and end, by running the live state forward.
 
-A copy of the world is given to another engine, with the same policy, queues and jobs, on a model of
-the cluster as it is now, and time runs until the job starts. How long jobs run is not known, so it
+A copy of the world is given to another engine, with the same policy, queues and jobs, on a cluster
+with the nodes of now, and time runs until the job starts. How long jobs run is not known, so it
 is drawn anew for each of several runs: from what their owner said, from what jobs like them took,
 and from how long they have been running already. What a simulated cluster knows about its jobs is
 not looked at.
@@ -18,20 +18,19 @@ import simpy
 from msgspec.structs import replace
 
 from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
 from controlplane.codec import GENESIS
 from controlplane.engine import Engine, EngineOptions
 from controlplane.job import FINISHED, Job, Phase
 from controlplane.model import Discipline, Workload
 from controlplane.replay import take_snapshot
-from controlplane.state import Image, Node, State
-from simulator.faults import FaultModel
-from simulator.topology import ClusterModel, Delays, NodeModel
+from controlplane.state import Image, State
+from studies.brief_cluster import BriefCluster
 from studies.forecast_answers import HORIZON_S, Forecast
 from studies.forgetful_log import ForgetfulLog
 from studies.run_lengths import Lengths, lengths_of
 
 RUNS = 20
+NEVER_S = 1e12
 OPTIONS = EngineOptions(resync_s=None, snapshot_every=None)
 
 
@@ -58,7 +57,6 @@ def forecast(
     lengths = lengths_of(image.jobs, question.now)
     live = [each for each in image.jobs if each.phase not in FINISHED or each.live_attempt]
     live = [each for each in live if not _never_matters(each, job, image)]
-    model = _model(image.nodes, lengths.start_s)
     # Nobody will read why jobs of a future that may never be had to wait.
     policy = replace(image.policy, records_reasons=False)
     quiet = replace(image, policy=policy, receipts=[])
@@ -67,7 +65,7 @@ def forecast(
     for number in range(runs):
         dice = Random(f"{question.job}/{image.position}/{number}")
         drawn = [_with_length(each, lengths, dice, question.now) for each in live]
-        start = _run(replace(quiet, jobs=drawn), job, model, question.now)
+        start = _run(replace(quiet, jobs=drawn), job, lengths.start_s, question.now)
         length = lengths.draw(job, dice, ran_s=_ran_s(job, question.now))
         starts.append(start)
         ends.append(_end(job, start, length, lengths.start_s))
@@ -99,7 +97,9 @@ def _never_matters(other: Job, job: Job, image: Image) -> bool:
 
 def _with_length(job: Job, lengths: Lengths, dice: Random, now: float) -> Job:
     length = lengths.draw(job, dice, ran_s=_ran_s(job, now))
-    return replace(job, spec=replace(job.spec, workload=Workload(duration_s=length)))
+    # That it has started is not told in this future, so nobody is to wait for it.
+    spec = replace(job.spec, workload=Workload(duration_s=length), start_timeout_s=NEVER_S)
+    return replace(job, spec=spec)
 
 
 def _ran_s(job: Job, now: float) -> float:
@@ -116,13 +116,20 @@ def _end(job: Job, start: float, length: float, start_s: float) -> float:
     return start + start_s + length
 
 
-def _run(image: Image, job: Job, model: ClusterModel, now: float) -> float:
+def _run(image: Image, job: Job, start_s: float, now: float) -> float:
     """When the job starts in one of the futures; a job that runs already has started."""
     if job.live_attempt is not None:
         return job.live_attempt.placed_at
     env = simpy.Environment()
     log = ForgetfulLog(snapshot=take_snapshot(State(image), GENESIS))
-    cluster = SimulatedCluster(env, model, origin=now)
+    nodes = [node for node in image.nodes if not node.removed]
+    cluster = BriefCluster(
+        env,
+        up=[node.info for node in nodes if node.ready],
+        down=[node.info for node in nodes if not node.ready],
+        origin=now,
+        start_s=start_s,
+    )
     found: list[float] = []
 
     def watch(batch: Sequence[object]) -> None:
@@ -131,33 +138,10 @@ def _run(image: Image, job: Job, model: ClusterModel, now: float) -> float:
             found.append(attempt.placed_at)
 
     engine = Engine(SimpyClock(env, origin=now), log, cluster, OPTIONS, watch)
-    for node in image.nodes:
-        if not node.ready and not node.removed:
-            cluster.fail_node(node.name, None)
     as_process(env, engine.run())
     while not found and env.peek() <= HORIZON_S:
         env.step()
     return found[0] if found else inf
-
-
-def _model(nodes: Sequence[Node], start_s: float) -> ClusterModel:
-    """The cluster as the log knows it."""
-    return ClusterModel(
-        nodes=tuple(
-            NodeModel(
-                name=node.name,
-                rack=node.info.rack,
-                gpus=node.info.gpus,
-                gpu_type=node.info.gpu_type,
-                gpu_memory_mib=node.info.gpu_memory_mib,
-                labels=node.info.labels,
-            )
-            for node in nodes
-            if not node.removed
-        ),
-        delays=Delays(start_s=start_s, stop_s=0.0),
-        faults=FaultModel(),
-    )
 
 
 def _quantile(values: Sequence[float], part: float, now: float) -> float | None:
