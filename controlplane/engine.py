@@ -74,6 +74,11 @@ class Engine:
         self._on_recorded = on_recorded
         self._known = begin
         self._inbox: list[tuple[AnyCommand, Reply | None]] = []
+        # What came together and was too much for one step, and whether what was decided of it so
+        # far calls for a scheduling pass.
+        self._rest: list[tuple[AnyCommand, Reply | None]] = []
+        self._rest_at = 0.0
+        self._makes_room = False
         self._questions: list[Question] = []
         self._step: _Step | None = None
         self._leads = False
@@ -147,18 +152,17 @@ class Engine:
 
     async def _advance(self) -> None:
         """One step: decide all that is in, append once, then let replies and effects out."""
-        taken, self._inbox = self._inbox, []
-        if len(taken) > COMMANDS_PER_STEP_MAX:
-            self._inbox = taken[COMMANDS_PER_STEP_MAX:]
-            del taken[COMMANDS_PER_STEP_MAX:]
-            self._clock.wake()
-        step = self._begin()
+        step, taken = self._take()
         for command, reply in taken:
             answer = self._decide(step, command)
             if reply is not None:
                 step.replies.append((reply, answer))
         self._decide_what_is_due(step)
-        if step.makes_room:
+        if self._rest:
+            # Who is next is asked once all are in that came together.
+            self._makes_room = self._makes_room or step.makes_room
+        elif step.makes_room or self._makes_room:
+            self._makes_room = False
             self._place_gangs(step)
         await self._commit(step)
         self._answer(step)
@@ -167,6 +171,23 @@ class Engine:
         elif effects := step.effects():
             await self._cluster.carry_out(effects)
         await self._go_on_with_snapshot()
+
+    def _take(self) -> "tuple[_Step, list[tuple[AnyCommand, Reply | None]]]":
+        """A step with what is in the inbox.
+
+        What is too much for one step is left to the next ones, which are of the same instant, and
+        whatever comes in meanwhile waits behind it.
+        """
+        step = self._begin()
+        if self._rest:
+            step.now = self._rest_at
+        else:
+            self._rest, self._inbox = self._inbox, []
+        taken, self._rest = self._rest[:COMMANDS_PER_STEP_MAX], self._rest[COMMANDS_PER_STEP_MAX:]
+        self._rest_at = step.now
+        if self._rest or self._inbox:
+            self._clock.wake()
+        return step, taken
 
     def _begin(self) -> "_Step":
         # Time in the log never runs backwards, whatever the clock does.
@@ -256,11 +277,12 @@ class Engine:
         unanswered = [] if self._step is None else self._step.replies
         for reply, _ in unanswered:
             reply(None)
-        for _, maybe in self._inbox:
+        for _, maybe in (*self._rest, *self._inbox):
             if maybe is not None:
                 maybe(None)
         for question in self._questions:
             question(None)
+        self._rest.clear()
         self._inbox.clear()
         self._questions.clear()
 

@@ -155,6 +155,23 @@ def test_one_step_takes_only_so_many_commands():
     assert all(isinstance(a[0], Receipt) for a in answers)
 
 
+def test_what_comes_while_many_are_taken_in_waits_behind_them():
+    setup = Setup().ready()
+    for n in range(2 * COMMANDS_PER_STEP_MAX):
+        setup.submit(submit(f"job-{n}", f"j{n}"))
+    setup.after(0.5)
+    late = setup.submit(submit("late", "late"))
+
+    setup.after(5)
+
+    assert isinstance(late[0], Receipt)
+    submitted = [x for x in setup.log.events if isinstance(x.event, e.JobSubmitted)]
+    assert submitted[-1].event.name == "late"
+    # All that came together is of one instant, and the late one is not.
+    assert len({x.at for x in submitted[:-1]}) == 1
+    assert submitted[-1].at > submitted[0].at
+
+
 def test_the_same_command_id_gets_the_first_answer_and_appends_nothing():
     setup = Setup().ready()
     first, second = setup.submit(submit()), setup.submit(submit())

@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controlplane.engine import COMMANDS_PER_STEP_MAX
 from controlplane.model import Queue
+from controlplane.redeciding import Redecider
+from controlplane.world import World
 from simulator.faults import FaultModel
 from simulator.topology import Delays
 from studies.answers.goodput import PARTS, goodput
@@ -21,6 +24,7 @@ from studies.run import run
 from studies.scenario_parts import Autoscale, Checkpoints
 from studies.schedule_lines import fingerprint, schedule_lines
 from studies.workloads.trace import make_trace
+from tests.studies.counted import starts
 from tests.studies.naive import schedule
 
 HOUR = 3_600.0
@@ -66,6 +70,19 @@ def test_a_job_larger_than_the_cluster_is_refused_and_holds_nobody_up():
     assert list(found.refused) == [0]
     assert "9 GPUs" in found.refused[0]
     assert list(schedule_lines(found)) == ["1,0,5\n"]
+
+
+def test_of_any_number_that_come_at_once_the_shortest_goes_first():
+    """They are decided in several steps, but who is next is asked when all of them are in."""
+    count = 2 * COMMANDS_PER_STEP_MAX + 500
+    rows = [(7, 1, 5_000 - i) for i in range(count)]
+    found = run(trace_of(rows), pool(10), policy_named("sjf"), keep_events=True)
+
+    assert sorted(found.started.tolist()[-10:]) == [7.0] * 10
+    assert found.started.tolist() == starts(rows, 10, "sjf")
+    redecider = Redecider(World())
+    redecider.take(found.log)
+    redecider.finish()
 
 
 def test_jobs_of_a_thousand_that_come_at_once_are_scheduled_in_the_order_of_ids():
