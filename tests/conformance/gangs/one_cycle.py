@@ -5,7 +5,16 @@ from typing import Any
 
 from controlplane.model import Placement
 from controlplane.scheduling.cycle import decide_pass
-from controlplane.scheduling.decisions import Claim, Decision, Evict, GiveUp, Hold, Replace, Start
+from controlplane.scheduling.decisions import (
+    Claim,
+    Decision,
+    Evict,
+    GiveUp,
+    Hold,
+    Replace,
+    Shrink,
+    Start,
+)
 from controlplane.scheduling.reasons import Reason
 from controlplane.scheduling.snapshot import Snapshot
 from tests.conformance.gangs.history import ELSEWHERE, History, counts
@@ -21,6 +30,7 @@ class Outcome:
         self.claims = {d.job: d.fit for d in decisions if isinstance(d, Claim)}
         self.moves = {d.job: d.moves_to for d in decisions if isinstance(d, Evict) and d.moves_to}
         self.victims = [d.job for d in decisions if isinstance(d, Evict) and not d.moves_to]
+        self.shrinks = {d.job: d.ranks for d in decisions if isinstance(d, Shrink)}
         self.gave_up = {d.job: d.reason for d in decisions if isinstance(d, GiveUp)}
         self.reasons: dict[str, Sequence[Reason]] = {
             d.job: d.reasons for d in decisions if isinstance(d, Hold)
@@ -234,6 +244,38 @@ def _invariant(scenario: Any, outcome: Outcome, told: str) -> None:
                 assert taken.setdefault((slot.node, device), job) == job or found.shares
 
 
+def _not_admitted(scenario: Any, outcome: Outcome, names: Sequence[str]) -> None:
+    assert not {*outcome.starts, *outcome.claims} & _ids(outcome, names)
+
+
+def _admitted_any_of(scenario: Any, outcome: Outcome, sets: Sequence[Sequence[str]]) -> None:
+    assert set(outcome.starts) in [_ids(outcome, names) for names in sets]
+
+
+def _replicas(scenario: Any, outcome: Outcome, wanted: dict[str, int]) -> None:
+    """How many ranks each gets that starts now."""
+    found = {**outcome.starts, **outcome.claims}
+    assert {job: len(found[job].placement) for job in wanted} == wanted
+
+
+def _given_back(scenario: Any, outcome: Outcome, wanted: dict[str, int]) -> None:
+    """How many ranks elastic gangs give back."""
+    assert {job: len(ranks) for job, ranks in outcome.shrinks.items()} == wanted
+
+
+def _devices(scenario: Any, outcome: Outcome, wanted: dict[str, dict[str, list[int]]]) -> None:
+    for job, on in wanted.items():
+        found: dict[str, set[int]] = {}
+        for slot in outcome.placements[job]:
+            found.setdefault(slot.node, set()).update(slot.devices)
+        assert found == {node: set(devices) for node, devices in on.items()}
+
+
+def _nodes_used(scenario: Any, outcome: Outcome, wanted: dict[str, int]) -> None:
+    found = {job: len(counts(outcome.placements[job])) for job in wanted}
+    assert found == wanted
+
+
 def _no_check(scenario: Any, outcome: Outcome, told: Any) -> None:
     """A remark for the reader."""
 
@@ -258,6 +300,14 @@ CHECKS = {
     "final_nodes": _final_nodes,
     "final_shape": _final_shape,
     "still_running": _still_running,
+    "not_admitted": _not_admitted,
+    "admitted_any_of": _admitted_any_of,
+    "replicas": _replicas,
+    "admitted_replicas": _replicas,
+    "given_back": _given_back,
+    "shrunk": _given_back,
+    "devices": _devices,
+    "nodes_used": _nodes_used,
     "invariant": _invariant,
     "note": _no_check,
 }

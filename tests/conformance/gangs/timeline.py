@@ -240,6 +240,21 @@ def _invariant(scenario: Any, story: Story, told: str) -> None:
         world.check()
 
 
+def _end(scenario: Any, story: Story, wanted: dict[str, float]) -> None:
+    found = {job: story.times(e.JobSucceeded, job)[-1:] for job in wanted}
+    assert found == {job: [pytest.approx(at)] for job, at in wanted.items()}
+
+
+def _makespan(scenario: Any, story: Story, wanted: float) -> None:
+    assert max(story.times(e.JobSucceeded)) == pytest.approx(wanted)
+
+
+def _order(scenario: Any, story: Story, wanted: Sequence[str]) -> None:
+    """Who starts after whom, for the first time."""
+    placed = [r.event.job for r in story.happened if isinstance(r.event, e.GangPlaced)]
+    assert [job for job in dict.fromkeys(placed) if job in wanted] == list(wanted)
+
+
 def _no_check(scenario: Any, story: Story, told: Any) -> None:
     """A remark for the reader."""
 
@@ -262,6 +277,10 @@ CHECKS = {
     "admitted": _admitted,
     "admitted_after_victims_gone": _admitted,
     "victims": _victims,
+    "end": _end,
+    "makespan": _makespan,
+    "order": _order,
+    "start_order": _order,
     "invariant": _invariant,
     "note": _no_check,
 }
