@@ -7,11 +7,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from controlplane.kinds.manifest import (
-    PRIORITY_ANNOTATION,
-    PRIORITY_CLASSES,
-    QUEUE_ANNOTATION,
-)
+from controlplane.kinds.asked_by_annotation import QUEUE_ANNOTATION
+from controlplane.kinds.manifest import PRIORITY_ANNOTATION, PRIORITY_CLASSES
 from controlplane.kinds.supplying import ANNOTATION as SUPPLIES_ANNOTATION
 
 API_VERSION = "kubeflow.org/v1"

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from cli.client import connect, run
 from cli.cluster_tables import nodes_table, queues_table, status
-from cli.key_values import merged, read_settings
+from cli.key_values import merged, read_settings, with_named
 from cli.options import output_option, url_option
 from cli.policy import POLICY
 from cli.tables import Column, Table, write, write_json, write_yaml
@@ -209,12 +209,15 @@ def queue_set(
     """Make a queue, or change some of what it is told to be; the rest stays as it is.
 
     KEY is parent, nominal, borrow_max, lend_max, gpus_max, weight, rank, discipline,
-    preempt.within_queue, preempt.reclaim or preempt.borrow_below. An empty VALUE takes a
-    setting back.
+    preempt.within_queue, preempt.reclaim or preempt.borrow_below; or, for a quota of one
+    kind of GPU, flavors.NAME.nominal, .borrow_max or .lend_max, in the order in which
+    they are tried. An empty VALUE takes a setting back.
 
     \b
     Examples:
       muster queue set research nominal=32 parent=lab borrow_max=16
+      muster queue set research flavors.h100.nominal=8 flavors.a100.nominal=24
+      muster queue set research flavors.a100=
       muster queue set research discipline=easy_backfill
     """
     if gpus_max is not None and no_ceiling:
@@ -231,9 +234,11 @@ async def _define(name: str, changes: dict[str, Any], url: str | None) -> None:
     async with connect(url) as server:
         known = await server.all_pages(QUEUES, QueueView)
         view = next((queue for queue in known if queue.name == name), None)
-        body = merged(
-            {} if view is None else _told(view, await server.get(POLICY, Policy)), changes
-        )
+        told = {} if view is None else _told(view, await server.get(POLICY, Policy))
+        for key in NAMED:
+            if isinstance(changes.get(key), dict):
+                changes = {**changes, key: with_named(told.get(key), changes[key])}
+        body = merged(told, changes)
         found = await server.change("PUT", _path(QUEUES, name), QueueView, body)
         ceiling = "no ceiling" if found.gpus_max is None else f"at most {found.gpus_max} GPUs"
         quota = "" if found.nominal is None else f", {found.nominal} GPUs of its own"
@@ -251,6 +256,7 @@ def _told(view: QueueView, policy: Policy) -> dict[str, Any]:
     return built
 
 
+NAMED = ("flavors",)
 _SETTINGS = (
     "gpus_max", "parent", "nominal", "borrow_max", "lend_max", "weight", "rank", "flavors",
     "discipline", "preempt",

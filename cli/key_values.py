@@ -38,6 +38,21 @@ def _value(text: str) -> Any:
 LISTS = ("levels", "strategies")
 
 
+def with_named(known: Any, changes: dict[str, Any]) -> list[dict[str, Any]]:
+    """A list of things with names, changed by name: `flavors.h100.nominal=8`, or gone by
+    `flavors.h100=`. New ones come last.
+    """
+    found = {each["name"]: each for each in known or ()}
+    for name, change in changes.items():
+        if change is None:
+            found.pop(name, None)
+        elif isinstance(change, dict):
+            found[name] = merged(found.get(name, {"name": name}), change)
+        else:
+            raise click.UsageError(f"{name}={change}: say which setting, as in {name}.nominal=8.")
+    return list(found.values())
+
+
 def merged(known: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """What is known with the changes made; null takes a setting back to its default."""
     result = dict(known)

@@ -26,7 +26,7 @@ spelt in any case. What is not said otherwise is the same for all kinds:
 | cleanPodPolicy | None; in the versions before `kubeflow.org/v1`: Running for TFJob, All for XGBoostJob and MXJob, All in v1alpha1 | None, Running, All |
 | backoffLimit | 6 | 0 or more |
 | activeDeadlineSeconds, ttlSecondsAfterFinished | none | 0 to ten years |
-| schedulingPolicy.queue | the annotation `muster.dev/queue`, or default | it cannot change later |
+| schedulingPolicy.queue | the annotation `muster.dev/queue`, Kueue's or KAI's label, or default | it cannot change later |
 | schedulingPolicy.priorityClass | normal | low, normal, high; or a number in the annotation `muster.dev/priority` |
 | schedulingPolicy.minAvailable | all replicas | 0 to 10,000 |
 | schedulingPolicy.scheduleTimeoutSeconds | 600 | 0 to ten years |

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from controlplane.kinds import checking
+from controlplane.kinds.asked_by_annotation import with_parts
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import About, Gang, Service, Submission
 from controlplane.kinds.manifest import (
@@ -20,6 +21,7 @@ from controlplane.kinds.manifest import (
 )
 from controlplane.kinds.pods import ReplicaSpec, container_of, ports_of, role_of
 from controlplane.kinds.structure import shown
+from controlplane.kinds.wishes import wish_problems
 from controlplane.model import CleanPods, DoneWhen, JobSpec, RestartRule, Role
 
 # Labels that the operators put on pods and services, and that people's tools select by.
@@ -143,6 +145,7 @@ def submission(
     the run policy, see `policy_of`.
     """
     understood = policy_of(metadata, policy, findings, flat=flat, clean=clean, managers=managers)
+    roles = with_parts(framework.path, roles, findings)
     spec = JobSpec(
         kind=framework.kind,
         version=version,
@@ -159,6 +162,8 @@ def submission(
 
 def check_gang(path: str, metadata: Metadata, spec: JobSpec, findings: Findings) -> None:
     """What can be said only of all roles together."""
+    for field, told in wish_problems(spec):
+        findings.invalid(field.replace("spec.roles", path), told)
     checking.check_names(metadata.namespace, metadata.name, spec.roles, findings)
     if spec.size > checking.RANKS_MAX:
         most = checking.RANKS_MAX

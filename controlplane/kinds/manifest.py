@@ -11,15 +11,27 @@ from msgspec import UNSET, Struct, to_builtins
 from msgspec.structs import replace
 
 from controlplane.kinds import checking
+from controlplane.kinds.asked_by_annotation import (
+    PRIORITY_LABEL,
+    annotations_for,
+    queue_of,
+    scheduling_of,
+)
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Submission
 from controlplane.kinds.structure import shown
-from controlplane.model import CleanPods, RestartPolicy, RestartScope, Training, Workload
+from controlplane.model import (
+    CleanPods,
+    JobSpec,
+    RestartPolicy,
+    RestartScope,
+    Training,
+    Workload,
+)
 
 # People tell the simulator what a Kubeflow job would do through annotations with this prefix.
 WORKLOAD_PREFIX = "sim.muster.dev/"
 PRIORITY_ANNOTATION = "muster.dev/priority"
-QUEUE_ANNOTATION = "muster.dev/queue"
 # What starts again when one rank fails: the whole gang, or the one rank as the operators do it.
 RESTART_SCOPE_ANNOTATION = "muster.dev/restart-scope"
 # Priority classes live in a Kubernetes cluster; without one, these names are known.
@@ -102,7 +114,7 @@ def policy_of(
         clean = CleanPods(asked)
     gang = policy.schedulingPolicy or SchedulingPolicy()
     fields: dict[str, Any] = {
-        "queue": gang.queue or metadata.annotations.get(QUEUE_ANNOTATION) or "default",
+        "queue": gang.queue or queue_of(metadata.labels, metadata.annotations) or "default",
         "priority": _priority_of(metadata, gang, where("schedulingPolicy"), findings),
         "restart": _restart_of(metadata, policy, findings),
         "active_deadline_s": policy.activeDeadlineSeconds,
@@ -111,6 +123,7 @@ def policy_of(
         "managed_by": policy.managedBy or "",
         "min_available": _min_available_of(gang, where("schedulingPolicy"), findings),
         "workload": workload_of(metadata.annotations, findings),
+        "scheduling": scheduling_of(metadata.labels, metadata.annotations, findings),
     }
     timeout_s = gang.scheduleTimeoutSeconds
     checking.check_range(
@@ -149,6 +162,9 @@ def _priority_of(metadata: Metadata, gang: SchedulingPolicy, where: str, finding
     if asked is not None:
         return int(_number(PRIORITY_ANNOTATION, asked, int, checking.PRIORITIES, findings) or 0)
     name = gang.priorityClass
+    # Kueue's classes live in a cluster too; of those that nobody knows here only the name is kept.
+    if not name and (told := metadata.labels.get(PRIORITY_LABEL)) in PRIORITY_CLASSES:
+        name = told
     if name not in PRIORITY_CLASSES:
         known = ", ".join(name for name in PRIORITY_CLASSES if name)
         findings.unsupported(
@@ -246,6 +262,13 @@ def written_metadata(job: Submission) -> dict[str, Any]:
     if job.spec.annotations:
         found["annotations"] = job.spec.annotations
     return found
+
+
+def with_wishes_said(spec: JobSpec) -> JobSpec:
+    """The job with annotations that say what it asks of the scheduler, if they do not already."""
+    if scheduling_of(spec.labels, spec.annotations, Findings()) == spec.scheduling:
+        return spec
+    return replace(spec, annotations={**spec.annotations, **annotations_for(spec.scheduling)})
 
 
 def written_policy(job: Submission) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from controlplane.kinds import (
 from controlplane.kinds.conditions import timestamp
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Form, Gang, Kind, Submission, Told
+from controlplane.kinds.manifest import with_wishes_said
 from controlplane.kinds.structure import shown
 from controlplane.model import JobSpec
 
@@ -199,7 +200,8 @@ def write_manifest(submission: Submission, kind: str = "", version: str = "") ->
     if name != spec.kind:
         told = f"a {spec.kind} cannot become a {name}; it can be shown as {native.NAME}"
         raise Rejected("cannot_convert", told)
-    wanted = replace(submission, spec=replace(spec, version=form.version), warnings=())
+    said = with_wishes_said(replace(spec, version=form.version))
+    wanted = replace(submission, spec=said, warnings=())
     document = _written(form, wanted)
     _refuse_losses(wanted, read_manifest(document), form)
     return document

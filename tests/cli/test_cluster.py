@@ -59,6 +59,17 @@ def test_queues_and_the_policy_are_set_by_key_and_value(muster: Muster) -> None:
     assert (found["nominal"], found["borrow_max"], found["parent"]) == (24, 8, "lab")
     assert found["preempt"]["reclaim"] == "any"
 
+    muster("queue", "set", "research", "flavors.h100.nominal=8", "flavors.a100.nominal=16")
+    muster("queue", "set", "research", "flavors.h100.borrow_max=2", "weight=2")
+    flavors = muster("queue", "get", "research", "-o", "json").json["flavors"]
+    assert [(f["name"], f["nominal"], f.get("borrow_max")) for f in flavors] == [
+        ("h100", 8, 2), ("a100", 16, None),
+    ]  # fmt: skip
+    muster("queue", "set", "research", "flavors.h100=")
+    flavors = muster("queue", "get", "research", "-o", "json").json["flavors"]
+    assert [f["name"] for f in flavors] == ["a100"]
+    assert muster("queue", "set", "research", "flavors.h100=8").code == 2
+
     muster("policy", "set", "discipline=easy_backfill", "levels=block,rack")
     found = muster("policy", "get", "-o", "json").json
     assert (found["discipline"], found["levels"]) == ("easy_backfill", ["block", "rack"])
