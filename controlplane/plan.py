@@ -12,7 +12,7 @@ from controlplane.job import Job, begin
 from controlplane.lines import Line
 from controlplane.model import JobSpec, Placement
 from controlplane.queries import AHEAD_MAX, look_at, name_for
-from controlplane.scheduling.gangs import Gang
+from controlplane.scheduling.gangs import Gang, memories_of
 from controlplane.scheduling.reasons import Reason
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.world import World
@@ -76,7 +76,7 @@ class _OneMore(Snapshot):
     def __init__(self, world: World, job: Job) -> None:
         super().__init__(world)
         self._job = job
-        self._gang = Gang(job)
+        self._gang = Gang(job, memories_of(world))
         known = super().line(job.spec.queue)
         self._line = Line(world.discipline(job.spec.queue), world.policy)
         for place in known.order:

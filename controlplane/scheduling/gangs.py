@@ -16,11 +16,12 @@ class Gang:
     """One gang's needs. `milli` is its quota, in thousandths of a GPU."""
 
     __slots__ = (
-        "asks", "elastic", "expected_s", "gpus", "id", "largest", "milli", "needs", "parts", "pins", "plain",
+        "asks", "elastic", "expected_s", "gpus", "id", "largest", "memories_mib", "milli", "needs", "parts", "pins", "plain",
         "preemptible", "priority", "queue", "shape", "size", "spec", "topology", "uniform",
     )  # fmt: skip
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, memories_mib: tuple[int, ...] = ()) -> None:
+        """`memories_mib` are the sizes of memory that the cluster's devices have, smallest first."""
         spec = job.spec
         self.id = job.id
         self.spec = spec
@@ -55,8 +56,17 @@ class Gang:
         # All ranks with GPUs need equally many: then counting tells whether they fit.
         self.uniform = bool(self.needs) and self.needs[-1][0] == self.largest
         self.gpus = sum([need[0] for need in self.needs])
-        pinned = sum([role.gpus * WHOLE or role.gpu_share for _, role in self.pins])
-        shared = sum([role.gpu_share or _share_of_memory(role) for _, role in self.parts])
+        pinned = sum(
+            [
+                role.gpus * WHOLE or role.gpu_share or _share_of_memory(role, memories_mib)
+                for _, role in self.pins
+            ]
+        )
+        shared = sum(
+            [role.gpu_share or _share_of_memory(role, memories_mib) for _, role in self.parts]
+        )
+        # What its quota was worked out from.
+        self.memories_mib = memories_mib
         self.milli = self.gpus * WHOLE + pinned + shared
         self.topology = None if asks.topology == _NO_TOPOLOGY else asks.topology
         self.plain = about_places(asks) is PLAIN_SCHEDULING and not self.parts and not self.pins
@@ -66,8 +76,20 @@ class Gang:
 _MEMORY_MIB_USUAL = 81_920
 
 
-def _share_of_memory(role: Role) -> int:
-    return min(WHOLE, -(-role.gpu_memory_mib * WHOLE // _MEMORY_MIB_USUAL))
+def _share_of_memory(role: Role, memories_mib: tuple[int, ...]) -> int:
+    """The part of the smallest device that is large enough: it may get less of a larger one."""
+    asked = role.gpu_memory_mib
+    memory = next((mib for mib in memories_mib if mib >= asked), _MEMORY_MIB_USUAL)
+    return min(WHOLE, -(-asked * WHOLE // memory))
+
+
+def memories_of(world: World) -> tuple[int, ...]:
+    found: tuple[int, ...] | None = world.about_nodes.get("memories")
+    if found is None:
+        nodes = [node for node in world.nodes.values() if not node.removed]
+        sizes = {node.info.gpu_memory_mib for node in nodes if node.info.gpu_memory_mib}
+        found = world.about_nodes["memories"] = tuple(sorted(sizes))
+    return found
 
 
 def elastic_role(spec: JobSpec) -> tuple[str, int] | None:
@@ -86,7 +108,7 @@ def elastic_role(spec: JobSpec) -> tuple[str, int] | None:
 def gang_of(world: World, job: Job) -> Gang:
     """The job's needs, worked out anew only when its spec has changed."""
     gang = world.gangs.get(job.id)
-    if gang is None:
-        gang = world.gangs[job.id] = Gang(job)
+    if gang is None or ((gang.parts or gang.pins) and gang.memories_mib != memories_of(world)):
+        gang = world.gangs[job.id] = Gang(job, memories_of(world))
     assert isinstance(gang, Gang)
     return gang

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from controlplane.devices import WHOLE
 from controlplane.model import QuotaModel, Reclaim
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.quota import ANY
@@ -31,7 +32,9 @@ class QuotaGate:
         snapshot, queue = self._snapshot, gang.queue
         if not snapshot.has_quotas:
             ceiling = snapshot.queues[queue].gpus_max
-            over = ceiling is not None and snapshot.used(queue) + gang.gpus > ceiling
+            if ceiling is None:
+                return ""
+            over = snapshot.used_milli(queue) + gang.milli > ceiling * WHOLE
             return "queue_limit" if over else ""
         tree = snapshot.coming_tree(flavor) if coming else snapshot.tree(flavor)
         if gang.milli > tree.below_ceiling(queue):

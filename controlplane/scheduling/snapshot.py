@@ -38,6 +38,7 @@ class Snapshot:
         self.now = world.at if now is None else now
         self._free: FreeDevices | None = None
         self._coming: FreeDevices | None = None
+        # Queue -> what this pass gave away, in thousandths of a GPU.
         self._used: dict[str, int] = {}
         self._trees: dict[str, list[QuotaTree]] = {}
         self.evicted: dict[str, None] = {}
@@ -168,8 +169,13 @@ class Snapshot:
         return gang_of(self.world, self.job(job_id))
 
     def used(self, queue: str) -> int:
-        """GPUs that the queue's jobs hold, counting what this pass gave them."""
-        return self.world.used.get(queue, 0) + self._used.get(queue, 0)
+        """GPUs that the queue's jobs hold, counting what this pass gave them; parts are rounded up."""
+        return -(-self.used_milli(queue) // WHOLE)
+
+    def used_milli(self, queue: str) -> int:
+        world = self.world
+        held = world.used.get(queue, 0) * WHOLE + world.used_parts.get(queue, 0)
+        return held + self._used.get(queue, 0)
 
     def usage_with_history(self, branch: Branch) -> float:
         """What the queue has, and, where the policy remembers, what it had lately."""
@@ -265,7 +271,7 @@ class Snapshot:
         if gang.topology is not None and gang.topology.exclusive:
             for view in {id(v): v for v in (self._free, self._coming) if v is not None}.values():
                 close(self.world, view, fit.placement, gang.topology.required)
-        self._used[gang.queue] = self._used.get(gang.queue, 0) + gang.gpus
+        self._used[gang.queue] = self._used.get(gang.queue, 0) + gang.milli
         self._charge(gang, fit.flavor)
 
     def take_more(self, job: Job, placement: Placement) -> None:
@@ -275,7 +281,7 @@ class Snapshot:
         if self._coming is not None:
             self.hold(self._coming, found)
         gpus = sum([len(slot.devices) for slot in placement])
-        self._used[job.spec.queue] = self._used.get(job.spec.queue, 0) + gpus
+        self._used[job.spec.queue] = self._used.get(job.spec.queue, 0) + gpus * WHOLE
         if self.has_quotas:
             self.reserve_quota(job.spec.queue, gpus * WHOLE)
 

@@ -256,3 +256,27 @@ def test_a_policy_change_orders_the_line_anew():
     assert [place[3] for place in given.world.waiting["default"]] == ["j1", "j2"]
     given.when(c.SetPolicy(policy=Policy(discipline=Discipline.STRICT_SHORTEST)))
     assert [place[3] for place in given.world.waiting["default"]] == ["j2", "j1"]
+
+
+def test_memory_is_charged_by_the_device_that_is_there():
+    """Half of a device of 16 GiB is half a GPU of the quota, not a tenth as of a larger one."""
+    part = (Role(name="Worker", gpu_memory_mib=8_192),)
+    for limits in ({"gpus_max": 1}, {"nominal": 1}):
+        info = NodeInfo("n1", 4, gpu_memory_mib=16_384)
+        given = Given(e.QueueDefined(Queue("default", **limits)), e.NodeReported("n1", info))
+        for name in ("a", "b", "c"):
+            given.when(submit(name, name, spec(roles=part)))
+        passed(given)
+        placed = [name for name in ("a", "b", "c") if given.job(name).attempt is not None]
+        assert placed == ["a", "b"], limits
+        assert given.world.used_parts["default"] == 1_000
+
+
+def test_another_kind_of_device_changes_what_memory_costs():
+    part = (Role(name="Worker", gpu_memory_mib=8_192),)
+    given = Given(e.NodeReported("n1", NodeInfo("n1", 4, gpu_memory_mib=81_920)))
+    given.when(submit("a", "a", spec(roles=part)))
+    assert Snapshot(given.world).gang("a").milli == 100
+    given.happened(e.NodeReported("n2", NodeInfo("n2", 4, gpu_memory_mib=16_384)))
+    # It may get to either, so the quota is asked for what it could cost at most.
+    assert Snapshot(given.world).gang("a").milli == 500
