@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 # SimPy takes the lowest number first, and its own events have 0 and 1.
 LAST = EventPriority(2)
+_AFTER_LAST = EventPriority(3)
 
 
 def as_process(env: simpy.Environment, coroutine: Coroutine[Any, Any, T]) -> Process:
@@ -23,6 +24,14 @@ def as_process(env: simpy.Environment, coroutine: Coroutine[Any, Any, T]) -> Pro
 
 def _steps(coroutine: Coroutine[Any, Any, T]) -> Generator[Event, Any, T]:
     return (yield from coroutine.__await__())
+
+
+def closing(env: simpy.Environment, at: float) -> Event:
+    """An event at the environment's time `at`, after all else that happens then."""
+    event = Event(env)
+    event._ok, event._value = True, None
+    env.schedule(event, _AFTER_LAST, max(0.0, at - env.now))
+    return event
 
 
 class SimpyClock:

@@ -20,8 +20,11 @@ GOING, DONE, FAILED, STOPPED = range(4)
 class Recorder:
     """`on_recorded` of an engine. A job's id is the number of its row."""
 
-    def __init__(self, jobs: int, world: World, *, places: bool) -> None:
+    def __init__(
+        self, jobs: int, world: World, all_ended: Callable[[], object], *, places: bool
+    ) -> None:
         self._world = world
+        self._all_ended = all_ended
         self._places = places
         self.started = array("d", [NEVER]) * jobs
         self.finished = array("d", [NEVER]) * jobs
@@ -61,7 +64,7 @@ class Recorder:
         """A submission that was refused will never be heard of again."""
         if isinstance(answer, Rejected):
             self.refused[row] = str(answer)
-            self.left -= 1
+            self._one_less()
 
     def ran_before_s(self, job: int) -> float:
         """How long the attempt before the last one ran."""
@@ -116,15 +119,20 @@ class Recorder:
     def _succeeded(self, event: e.JobSucceeded, at: float) -> None:
         job = int(event.job)
         self.finished[job] = at
-        self.left -= 1
+        self._one_less()
         self._stop(self._attempt[job], DONE, at)
 
     def _gave_up(self, event: e.JobFailed, at: float) -> None:
         job = int(event.job)
         self.finished[job] = at
         self.failed[job] = 1
-        self.left -= 1
+        self._one_less()
         self._stop(self._attempt[job], FAILED, at)
+
+    def _one_less(self) -> None:
+        self.left -= 1
+        if not self.left:
+            self._all_ended()
 
     def _stop(self, row: int, outcome: int, at: float) -> None:
         if row >= 0 and self.outcome[row] == GOING:

@@ -1,6 +1,6 @@
 """One run: the real engine, scheduler and state machines over a workload, in virtual time."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
+from adapters.simpy_clock import SimpyClock, as_process, closing
 from adapters.simulated_cluster import SimulatedCluster
 from controlplane.engine import Engine, EngineOptions
 from controlplane.events import Recorded
@@ -88,13 +88,12 @@ def run(
     until_s: float | None = None,
     reasons: bool = False,
     places: bool = True,
-    progress: Callable[[float], None] | None = None,
 ) -> Run:
     """Runs until every job has ended, or for `until_s` seconds from the first submission.
 
     `queues` define those that they name; other queues of the trace have no quota. No event is kept
     unless asked for. `recorded_on` names the trace's machines, where jobs are to run at the speed of
-    the studied ones. `progress` is told now and then which part of the jobs is done.
+    the studied ones.
     """
     if not len(trace):
         raise ValueError("a study needs at least one job")
@@ -106,7 +105,7 @@ def run(
     if autoscale is not None:
         Autoscaler(world.env, world.engine, autoscale)
     world.let_people_come(recorder)
-    world.drive(recorder, until_s, progress)
+    world.drive(recorder, until_s)
     return world.outcome(recorder)
 
 
@@ -142,6 +141,8 @@ class _Life:
         if checkpoints.every_s:
             machine = self._checkpointed = Checkpointed(machine, checkpoints)
         self._recorder: Recorder | None = None
+        # Happens when the last job has ended.
+        self._done = self.env.event()
         self.engine = Engine(
             SimpyClock(self.env, origin=self.origin),
             self._log,
@@ -164,7 +165,7 @@ class _Life:
         """Lets the engine take the lead and learn of every node, all at time 0."""
         while not self.engine.world.surveyed:
             self.env.step()
-        recorder = Recorder(len(self.trace), self.engine.world, places=places)
+        recorder = Recorder(len(self.trace), self.engine.world, self._done.succeed, places=places)
         recorder.note_capacity(self.origin)
         self._recorder = recorder
         if self._checkpointed is not None:
@@ -184,25 +185,12 @@ class _Life:
                 yield env.timeout(at - env.now)
             submit(submission(row), partial(recorder.answered, row))
 
-    def drive(
-        self,
-        recorder: Recorder,
-        until_s: float | None,
-        progress: Callable[[float], None] | None,
-    ) -> None:
-        """Steps until nothing is left to do. With faults there is always something yet to come."""
-        step, peek = self.env.step, self.env.peek
-        limit = float("inf") if until_s is None else until_s
-        count = 0
-        while recorder.left and peek() <= limit:
-            step()
-            count += 1
-            if progress is not None and not count & 0x3FFF:
-                progress(1.0 - recorder.left / len(self.trace))
-            assert peek() < float("inf") or not recorder.left, "the rest of the jobs never ends"
+    def drive(self, recorder: Recorder, until_s: float | None) -> None:
+        """Runs until nothing is left to do. With faults there is always something yet to come."""
+        if recorder.left:
+            ends = [self._done] if until_s is None else [self._done, closing(self.env, until_s)]
+            self.env.run(self.env.any_of(ends))
         assert not self._leading.triggered, "the engine stopped in the middle of a study"
-        if until_s is not None and recorder.left:
-            self.env.run(until_s)
 
     def outcome(self, recorder: Recorder) -> Run:
         r = recorder
