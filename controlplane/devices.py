@@ -71,38 +71,43 @@ class FreeDevices:
         while ordinal >= len(self.masks):
             self.masks.append(0)
             self.open.append(False)
-        self._unlist(ordinal)
+        if self.open[ordinal]:
+            self._unlist(ordinal, self.masks[ordinal].bit_count())
         for device in self.shared.get(ordinal, ()):
             mask &= ~(1 << device)
         self.masks[ordinal] = mask
         self.open[ordinal] = is_open
-        self._list(ordinal)
+        if is_open:
+            self._list(ordinal, mask.bit_count())
 
     def hold(self, ordinal: int, devices: int) -> None:
         """Takes devices; each must have been free."""
         mask = self.masks[ordinal]
         assert mask & devices == devices, f"node {ordinal} has {mask:b} free, not {devices:b}"
-        self._unlist(ordinal)
-        self.masks[ordinal] = mask & ~devices
-        self._list(ordinal)
+        self._set_free(ordinal, mask, mask & ~devices)
 
     def release(self, ordinal: int, devices: int) -> None:
         """Gives devices back; none may have been free."""
         mask = self.masks[ordinal]
         assert mask & devices == 0, f"node {ordinal} has {mask:b} free already, of {devices:b}"
-        self._unlist(ordinal)
-        self.masks[ordinal] = mask | devices
-        self._list(ordinal)
+        self._set_free(ordinal, mask, mask | devices)
+
+    def _set_free(self, ordinal: int, before: int, after: int) -> None:
+        self.masks[ordinal] = after
+        if self.open[ordinal]:
+            self._unlist(ordinal, before.bit_count())
+            self._list(ordinal, after.bit_count())
 
     def close(self, ordinal: int) -> None:
         """Nothing more is placed there."""
-        self._unlist(ordinal)
+        if self.open[ordinal]:
+            self._unlist(ordinal, self.masks[ordinal].bit_count())
         self.open[ordinal] = False
 
     def reopen(self, ordinal: int) -> None:
         """The opposite of `close`."""
         self.open[ordinal] = True
-        self._list(ordinal)
+        self._list(ordinal, self.masks[ordinal].bit_count())
 
     def hold_share(self, ordinal: int, device: int, share: int) -> None:
         """Takes a part of a device, in thousandths; there must be as much left of it."""
@@ -124,29 +129,27 @@ class FreeDevices:
                 del self.shared[ordinal]
             self.release(ordinal, (1 << device) & whole)
 
-    def _list(self, ordinal: int) -> None:
-        if self.open[ordinal]:
-            count = self.masks[ordinal].bit_count()
-            listed = self.by_count.get(count)
-            if listed is None:
-                self.by_count[count] = [ordinal]
-                insort(self.counts, count)
-            else:
-                insort(listed, ordinal)
-            if self.leaf_of is not None:
-                self._count(ordinal, count, 1)
+    def _list(self, ordinal: int, count: int) -> None:
+        """An open node has so many devices free from here on."""
+        listed = self.by_count.get(count)
+        if listed is None:
+            self.by_count[count] = [ordinal]
+            insort(self.counts, count)
+        else:
+            insort(listed, ordinal)
+        if self.leaf_of is not None:
+            self._count(ordinal, count, 1)
 
-    def _unlist(self, ordinal: int) -> None:
-        if self.open[ordinal]:
-            count = self.masks[ordinal].bit_count()
-            listed = self.by_count[count]
-            if len(listed) == 1:
-                del self.by_count[count]
-                del self.counts[bisect_left(self.counts, count)]
-            else:
-                del listed[bisect_left(listed, ordinal)]
-            if self.leaf_of is not None:
-                self._count(ordinal, count, -1)
+    def _unlist(self, ordinal: int, count: int) -> None:
+        """The opposite of `_list`."""
+        listed = self.by_count[count]
+        if len(listed) == 1:
+            del self.by_count[count]
+            del self.counts[bisect_left(self.counts, count)]
+        else:
+            del listed[bisect_left(listed, ordinal)]
+        if self.leaf_of is not None:
+            self._count(ordinal, count, -1)
 
 
 def mask_of(devices: tuple[int, ...]) -> int:

@@ -78,11 +78,15 @@ def newly_wanted(before: Job | None, job: Job) -> LaunchGang | StopGang | Tidy |
         return Tidy(job.id, job) if old is None or old.state is not _OVER else None
     if before is not None and old is not None and old.number == attempt.number:
         live = attempt.state in LIVE
-        if (old.state in LIVE) is live and (
-            not live or _revision(before, old) == _revision(job, attempt)
-        ):
+        if (old.state in LIVE) is live and (not live or _same_ranks(before, old, job, attempt)):
             return None
     return wanted(job)
+
+
+def _same_ranks(before: Job, old: Attempt, job: Job, attempt: Attempt) -> bool:
+    if before.spec is job.spec and _is_plain(job, attempt):
+        return True
+    return _revision(before, old) == _revision(job, attempt)
 
 
 def ranks_to_run(job: Job) -> list[int]:
@@ -113,18 +117,30 @@ def _held_back(job: Job, attempt: Attempt) -> frozenset[int]:
 
 
 def _revision(job: Job, attempt: Attempt) -> tuple[int, ...]:
-    """Changes whenever `ranks_to_run` may have. Most jobs have neither restarts nor such roles."""
-    size, ranks = job.spec.size, len(attempt.ranks)
-    waits = any(role.starts_after for role in job.spec.roles)
-    plain = not job.restarts and not attempt.mended and not job.spec.grows
-    if plain and not waits and size == ranks:
+    """Changes whenever `ranks_to_run` may have."""
+    if _is_plain(job, attempt):
         return ()
     again = sum(rank.incarnation for rank in attempt.ranks)
+    size = job.spec.size
     return (
         len(job.restarts),
         again,
         len(_held_back(job, attempt)),
         size,
-        ranks,
+        len(attempt.ranks),
         staying(attempt, size),
     )
+
+
+def _is_plain(job: Job, attempt: Attempt) -> bool:
+    """As most are: nothing was started again or came later, and no rank waits for others.
+
+    Who is plain has always been, as long as its spec is the same.
+    """
+    spec = job.spec
+    if job.restarts or attempt.mended or len(attempt.ranks) != spec.size or spec.grows:
+        return False
+    for role in spec.roles:  # noqa: SIM110 - in the hot path
+        if role.starts_after:
+            return False
+    return True

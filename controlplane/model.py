@@ -261,15 +261,16 @@ class JobSpec(Value, frozen=True, kw_only=True):
     @property
     def size(self) -> int:
         """How many ranks the gang has."""
-        return sum([role.replicas for role in self.roles])
+        roles = self.roles
+        return roles[0].replicas if len(roles) == 1 else sum([role.replicas for role in roles])
 
     @property
     def grows(self) -> bool:
         """Whether it may run with fewer ranks than it asks for, and get the others later."""
-        if self.min_available is not None and self.min_available < self.size:
-            return True
         last = self.roles[-1]
-        return last.expendable or last.min_replicas is not None or last.max_replicas is not None
+        if last.expendable or last.min_replicas is not None or last.max_replicas is not None:
+            return True
+        return self.min_available is not None and self.min_available < self.size
 
     @property
     def gpus(self) -> int:

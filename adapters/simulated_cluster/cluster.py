@@ -246,8 +246,10 @@ class SimulatedCluster:
         if up:
             self._tell(key, started=tuple(sorted(up)))
         gang = m.Gang(key, attempt.placement, parts, together=together(job), mishap=mishap)
-        since_s = self._since_s(asked_at(job, attempt, ranks[0])) if ranks else 0.0
-        self._machine.start(gang, since_s=since_s)
+        if ranks and attempt.placed_at <= self._inherits_at:
+            self._machine.start(gang, since_s=self._since_s(asked_at(job, attempt, ranks[0])))
+        else:
+            self._machine.start(gang)
 
     def _since_s(self, asked_at: float) -> float:
         """How long ago something was asked for, if it was asked of a cluster before this one."""

@@ -98,7 +98,8 @@ def _longest_rank(job: str, roles: Sequence[Role]) -> str:
 
 Problem = tuple[str, str]
 
-# Every number that a job may carry beside its roles: where it is, its least and its most.
+# The numbers that a job may carry beside its roles and its length: where each is, its least and its
+# most. Lengths are left out, for they are nearly all different.
 RANGES = {
     "priority": PRIORITIES,
     "active_deadline_s": (0, SECONDS_MAX),
@@ -109,7 +110,6 @@ RANGES = {
     "restart.backoff_s_first": (0, SECONDS_MAX),
     "restart.backoff_s_max": (0, SECONDS_MAX),
     "restart.healthy_after_s": (0, SECONDS_MAX),
-    "workload.duration_s": (0, SECONDS_MAX),
     "workload.exit_code": (0, 255),
     "workload.failing_attempts": (0, BILLION),
 }
@@ -120,6 +120,10 @@ def problems(namespace: str, name: str, spec: JobSpec) -> list[Problem]:
     """Everything wrong with a job by itself, as (field of the native form, what is wrong)."""
     roles, size = spec.roles, 0
     found = list(_number_problems(_numbers_of(spec)))
+    duration_s = spec.workload.duration_s
+    if not 0 <= duration_s <= SECONDS_MAX:
+        told = f"{shown(duration_s)} is not between 0 and {SECONDS_MAX}"
+        found.append(("spec.workload.duration_s", told))
     if not is_label(name):
         found.append(("metadata.name", _not_a_name(name)))
     elif too_long := _longest_rank(name, roles):

@@ -14,7 +14,8 @@ Problem = tuple[str, str]
 def wish_problems(spec: JobSpec) -> Iterator[Problem]:
     """As (field of the native form, what is wrong)."""
     for role in spec.roles:
-        yield from _role_problems(role)
+        if role.gpu_share or role.gpu_memory_mib or role.devices:
+            yield from _role_problems(role)
     asks, where = spec.scheduling, "spec.scheduling"
     if asks is PLAIN_SCHEDULING or asks == PLAIN_SCHEDULING:
         return
