@@ -96,15 +96,19 @@ class _Walk:
         if found.last_at is not None and recorded.at < found.last_at:
             raise LogCorrupt(recorded.position, "it is earlier than the event before it")
         found.last_at = recorded.at
-        found.jobs_submitted += isinstance(recorded.event, JobSubmitted)
-        if world is not None:
-            self._compare_snapshot(world)
+        if world is not None and world.position == self.snapshot_at:
+            self.compare_snapshot(world)
 
-    def _compare_snapshot(self, world: World) -> None:
-        if self._snapshot is not None and self._snapshot.position == world.position:
-            if state_hash(open_snapshot(self._snapshot).world) != state_hash(world):
-                raise LogCorrupt(world.position, "the snapshot taken here shows another state")
-            self.findings.snapshot = world.position
+    @property
+    def snapshot_at(self) -> int | None:
+        return None if self._snapshot is None else self._snapshot.position
+
+    def compare_snapshot(self, world: World) -> None:
+        """The world stands where the snapshot was taken."""
+        assert self._snapshot is not None
+        if state_hash(open_snapshot(self._snapshot).world) != state_hash(world):
+            raise LogCorrupt(world.position, "the snapshot taken here shows another state")
+        self.findings.snapshot = world.position
 
     def see_rows(self, rows: Iterable[Row]) -> None:
         found = self.findings
@@ -112,6 +116,8 @@ class _Walk:
             if found.first_at is None:
                 found.first_position, found.first_at = position, at
             found.events += 1
+            found.last_at = at
+            found.jobs_submitted += name == JobSubmitted.__name__
             found.last_position, found.last_hash = position, digest.hex()
             found.payload_bytes += len(payload)
             found.types[name] = found.types.get(name, 0) + 1
@@ -126,7 +132,7 @@ async def _walk_whole(log: EventLog, walk: _Walk, *, decide: bool = False) -> No
     head = Head(0, GENESIS, 0) if isinstance(log, ExportedLog) else await log.head()
     walk.expect(head)
     world, digest = await beginning(log)
-    redecider = Redecider(world, lambda recorded: walk.see_event(recorded, world))
+    redecider = Redecider(world, look_at=walk.snapshot_at, look=walk.compare_snapshot)
     position = world.position
     while rows := await log.read(position, PAGE_ROWS):
         if decide:

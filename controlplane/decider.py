@@ -97,18 +97,19 @@ def _drain(world: World, node: Node, now: float) -> list[e.Event]:
         attempt = job.attempt
         if attempt is None or attempt.state not in LIVE:
             continue
-        draft = Draft(job, now)
+        draft = Draft(job, now, world.position + len(decided))
         spends = restart.spends_budget(job.spec.restart, Cause.PREEMPTION)
         message = f"node {node.name} is being drained"
         ledger = Restart(now, attempt.number, Cause.PREEMPTION, spends, message=message)
         stop_attempt(draft, restart.again(job, ledger, now))
-        decided += settle(draft).events
+        decided += settle(draft)
     return decided
 
 
 def _change(world: World, command: JobRequest, now: float) -> list[e.Event]:
     """Events for a request about a job that exists."""
-    draft = Draft(find_job(world, command.namespace, command.name), now)
+    job = find_job(world, command.namespace, command.name)
+    draft = Draft(job, now, world.position)
     if draft.job.finished and not isinstance(command, c.DeleteJob):
         raise Rejected(
             "already_finished",
@@ -128,7 +129,7 @@ def _change(world: World, command: JobRequest, now: float) -> list[e.Event]:
             _scale(world, draft, command)
         case _:
             assert_never(command)
-    return settle(draft).events
+    return settle(draft)
 
 
 def _delete(draft: Draft) -> None:

@@ -32,11 +32,11 @@ def enact(world: World, decision: Decision, now: float) -> list[e.Event]:
         case Evict():
             moved = decision.moves_to is not None
             cause = Cause.CONSOLIDATION if moved else Cause.PREEMPTION
-            return _stop(job, cause, decision.message, now)
+            return _stop(world, job, cause, decision.message, now)
         case GiveUp():
-            return _stop(job, Cause.NODE_LOST, decision.message, now)
+            return _stop(world, job, Cause.NODE_LOST, decision.message, now)
         case Shrink():
-            return _shrink(job, decision, now)
+            return _shrink(world, job, decision, now)
         case Replace():
             assert job.attempt is not None
             number = job.attempt.number
@@ -54,22 +54,22 @@ def enact(world: World, decision: Decision, now: float) -> list[e.Event]:
             return [e.GangHeld(job.id, CLAIMED, message)]
 
 
-def _stop(job: Job, cause: Cause, message: str, now: float) -> list[e.Event]:
+def _stop(world: World, job: Job, cause: Cause, message: str, now: float) -> list[e.Event]:
     """The attempt ends for no fault of its own; it may start again as soon as there is room."""
-    draft = Draft(job, now)
+    draft = Draft(job, now, world.position)
     assert job.attempt is not None, job
     assert job.phase in ACTIVE, job
     spends = restart.spends_budget(job.spec.restart, cause)
     ledger = Restart(now, job.attempt.number, cause, spends, message=message)
     stop_attempt(draft, restart.again(job, ledger, now))
-    return settle(draft).events
+    return settle(draft)
 
 
-def _shrink(job: Job, decision: Shrink, now: float) -> list[e.Event]:
+def _shrink(world: World, job: Job, decision: Shrink, now: float) -> list[e.Event]:
     """Ranks that the gang can do without are let go; it gets others when there is room again."""
-    draft = Draft(job, now)
+    draft = Draft(job, now, world.position)
     assert job.attempt is not None, job
     told = "others need the room more"
     number = job.attempt.number
     draft.add(e.RanksLost(job.id, number, decision.ranks, told, Cause.SCALED))
-    return settle(draft).events
+    return settle(draft)

@@ -27,6 +27,7 @@ from controlplane.initiative import MAKES_ROOM, next_due, one_pass
 from controlplane.job import Job
 from controlplane.ports import Clock, Cluster, EventLog
 from controlplane.replay import Rebuilt, SnapshotInSlices, rebuild
+from controlplane.settling import outcome
 from controlplane.state import Receipt
 from controlplane.world import World
 
@@ -84,7 +85,8 @@ class Engine:
         self._leads = False
         self._stopped = False
         self._epoch = 0
-        self._snapshot_at = 0
+        # The position from which on it is time for the next snapshot.
+        self._snapshot_due_at = self._after_snapshot(0)
         self._snapshot: SnapshotInSlices | None = None
         self._resync_at: float | None = None
 
@@ -120,7 +122,16 @@ class Engine:
             await self._recover()
             while True:
                 await self._clock.wait(self._next_wake())
-                await self._advance()
+                step = self._decide_all()
+                if step.batch:
+                    await self._log.append(step.batch, epoch=self._epoch)
+                self._answer(step)
+                if self._resync_at is not None and self._clock.now() >= self._resync_at:
+                    await self._ask_for_everything()
+                elif effects := step.effects():
+                    await self._cluster.carry_out(effects)
+                if self._snapshot is not None or self.world.position >= self._snapshot_due_at:
+                    await self._go_on_with_snapshot()
         finally:
             self._leads = False
             self._stopped = True
@@ -137,21 +148,22 @@ class Engine:
             rebuilt = await rebuild(self._log, position=head.position)
         self.world = rebuilt.world
         self._epoch = head.epoch
-        self._snapshot_at = self.world.position
+        self._snapshot_due_at = self._after_snapshot(self.world.position)
         await self._cluster.connect(self.submit)
         step = self._begin()
         if not self._options.carries_on:
             options = self._options
-            step.record(e.EngineStarted(self._epoch, options.release, options.address))
+            step.record([e.EngineStarted(self._epoch, options.release, options.address)])
             self._decide_what_is_due(step)
             self._place_gangs(step)
-        await self._commit(step)
+        if step.batch:
+            await self._log.append(step.batch, epoch=self._epoch)
         self._leads = True
         self._answer(step)
         await self._ask_for_everything()
 
-    async def _advance(self) -> None:
-        """One step: decide all that is in, append once, then let replies and effects out."""
+    def _decide_all(self) -> "_Step":
+        """One step: all that is in, then what is due, then who starts."""
         step, taken = self._take()
         for command, reply in taken:
             answer = self._decide(step, command)
@@ -160,17 +172,11 @@ class Engine:
         self._decide_what_is_due(step)
         if self._rest:
             # Who is next is asked once all are in that came together.
-            self._makes_room = self._makes_room or step.makes_room
-        elif step.makes_room or self._makes_room:
+            self._makes_room = self._makes_room or step.makes_room()
+        elif self._makes_room or step.makes_room():
             self._makes_room = False
             self._place_gangs(step)
-        await self._commit(step)
-        self._answer(step)
-        if self._resync_at is not None and self._clock.now() >= self._resync_at:
-            await self._ask_for_everything()
-        elif effects := step.effects():
-            await self._cluster.carry_out(effects)
-        await self._go_on_with_snapshot()
+        return step
 
     def _take(self) -> "tuple[_Step, list[tuple[AnyCommand, Reply | None]]]":
         """A step with what is in the inbox.
@@ -202,9 +208,9 @@ class Engine:
         first: e.Event | None = None
         try:
             for part in unfold(world, command):
-                for event in decide(world, part, step.now):
-                    step.record(event, command.id, command.actor)
-                    first = first or event
+                if events := decide(world, part, step.now):
+                    step.record(events, command.id, command.actor)
+                    first = first or events[0]
         except Rejected as refusal:
             return refusal
         # A command that changed nothing leaves no receipt behind, and may be asked again.
@@ -212,16 +218,11 @@ class Engine:
 
     def _decide_what_is_due(self, step: "_Step") -> None:
         while events := next_due(self.world, step.now):
-            for event in events:
-                step.record(event)
+            step.record(events)
 
     def _place_gangs(self, step: "_Step") -> None:
-        for event in one_pass(self.world, step.now):
-            step.record(event)
-
-    async def _commit(self, step: "_Step") -> None:
-        if step.batch:
-            await self._log.append(step.batch, epoch=self._epoch)
+        for events in one_pass(self.world, step.now):
+            step.record(events)
 
     def _answer(self, step: "_Step") -> None:
         """The step is in the log: the world may be seen again."""
@@ -246,15 +247,13 @@ class Engine:
         await self._cluster.carry_out(effects)
 
     async def _go_on_with_snapshot(self) -> None:
-        """Makes a slice of a snapshot that is under way, or begins one when it is time.
+        """Makes a slice of the snapshot that is under way, or begins the next one.
 
         A large world takes long to encode, and nobody should wait for all of it.
         """
         if self._snapshot is None:
-            every, position = self._options.snapshot_every, self.world.position
-            if every is None or position - self._snapshot_at < every:
-                return
-            self._snapshot_at = position
+            position = self.world.position
+            self._snapshot_due_at = self._after_snapshot(position)
             head = await self._log.head()
             # A head that is further on is another leader's; its hash is not that of our state.
             if head.position != position:
@@ -265,6 +264,10 @@ class Engine:
         else:
             self._snapshot = None
             await self._log.save_snapshot(done)
+
+    def _after_snapshot(self, position: int) -> float:
+        every = self._options.snapshot_every
+        return float("inf") if every is None else position + every
 
     def _next_wake(self) -> float | None:
         due_at, resync_at = self.world.next_deadline(), self._resync_at
@@ -290,27 +293,36 @@ class Engine:
 class _Step:
     """What is being decided at one instant, ahead of the log."""
 
-    __slots__ = ("_before", "_world", "batch", "makes_room", "now", "replies")
+    __slots__ = ("_before", "_world", "batch", "now", "replies")
 
     def __init__(self, world: World, now: float) -> None:
         self.now = now
         self.batch: list[e.Recorded] = []
         self.replies: list[tuple[Reply, Answer]] = []
-        self.makes_room = False
         self._world = world
         self._before: dict[str, Job | None] = {}
 
-    def record(self, event: e.Event, cause: str = "", actor: str = "") -> None:
-        world, kind = self._world, type(event)
-        recorded = e.Recorded(world.position + 1, self.now, event, cause, actor)
-        if kind in _OF_JOBS:
-            job_id: str = event.job  # type: ignore[attr-defined]
-            if job_id not in self._before:
-                self._before[job_id] = world.jobs.get(job_id)
-        world.apply(recorded)
-        self.batch.append(recorded)
-        if kind in MAKES_ROOM:
-            self.makes_room = True
+    def record(self, events: list[e.Event], cause: str = "", actor: str = "") -> None:
+        """Takes in what was decided on the world as it is."""
+        world, now = self._world, self.now
+        if (job := outcome(events)) is not None:
+            self._before.setdefault(job.id, world.jobs[job.id])
+        else:
+            for event in events:
+                if type(event) in _OF_JOBS:
+                    job_id: str = event.job  # type: ignore[attr-defined]
+                    self._before.setdefault(job_id, world.jobs.get(job_id))
+        first = world.position + 1
+        batch = [
+            e.Recorded(position, now, event, cause, actor)
+            for position, event in enumerate(events, first)
+        ]
+        world.apply_together(batch, job)
+        self.batch += batch
+
+    def makes_room(self) -> bool:
+        """Whether a scheduling pass may find more to do than the last one did."""
+        return not MAKES_ROOM.isdisjoint([type(recorded.event) for recorded in self.batch])
 
     def effects(self) -> list[Effect]:
         """What jobs want now and did not want before this step."""

@@ -41,20 +41,18 @@ MAKES_ROOM: frozenset[type[e.Event]] = frozenset(
 
 def next_due(world: World, now: float) -> list[e.Event]:
     """What is due for the job that is longest overdue; empty if nothing is."""
-    due_at = world.next_deadline()
-    if due_at is None or due_at > now:
-        return []
     job = world.next_due(now)
-    assert job is not None
-    events = due(job, now)
+    if job is None:
+        return []
+    events = due(job, now, world.position)
     assert events, f"something was due for {job}, but nothing came of it"
     return events
 
 
-def one_pass(world: World, now: float) -> Iterator[e.Event]:
-    """The events of one scheduling pass.
+def one_pass(world: World, now: float) -> Iterator[list[e.Event]]:
+    """The events of one scheduling pass, decision by decision.
 
-    Each is to be taken into the world before the next one is asked for.
+    Each decision is to be taken into the world before the next one is asked for.
     """
     if not (any(world.waiting.values()) or world.growing or world.crippled or world.claimed):
         return
@@ -62,9 +60,11 @@ def one_pass(world: World, now: float) -> Iterator[e.Event]:
     explains = _explains if world.policy.records_reasons else None
     decisions = Pass(snapshot, explains, everyone=False).run()
     for decision in decisions:
-        yield from enact(world, decision, now)
+        if events := enact(world, decision, now):
+            yield events
     if world.growing:
-        yield from grow(snapshot, decisions)
+        for event in grow(snapshot, decisions):
+            yield [event]
 
 
 def _explains(job: Job, code: str) -> bool:

@@ -8,7 +8,6 @@ nothing may be left undone.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -18,9 +17,11 @@ from controlplane.codec import check_chain, from_row
 from controlplane.decider import decide
 from controlplane.errors import LogCorrupt, Rejected
 from controlplane.initiative import MAKES_ROOM, next_due, one_pass
+from controlplane.job import Job
 from controlplane.ports import LogReader
 from controlplane.recalling import candidates
 from controlplane.replay import PAGE_ROWS, beginning, collector_at_rest
+from controlplane.settling import outcome
 from controlplane.world import World
 
 SHOWN_MAX = 3
@@ -59,13 +60,20 @@ class Redecider:
     """Takes a log in, in pieces of any size, and raises Differs at the first difference.
 
     `world` is the state before the first event; it must stand between two instants, as the
-    beginning of a log does, and is the redecider's from here on. `watch` is called with every event
-    after it was taken into the world.
+    beginning of a log does, and is the redecider's from here on. `look` is called with it when it
+    stands at the position `look_at`.
     """
 
-    def __init__(self, world: World, watch: Callable[[e.Recorded], None] | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        *,
+        look_at: int | None = None,
+        look: Callable[[World], None] = lambda world: None,
+    ) -> None:
         self.world = world
-        self._watch = watch
+        self._look_at = look_at
+        self._look = look
         # Where a log was cut, an instant may have lost its end.
         self._whole = True
         # What has happened at the latest instant: more of it may still come.
@@ -113,7 +121,7 @@ class Redecider:
         """Takes in what belongs together from here on; returns where the next begins."""
         world, recorded = self.world, events[first]
         if type(recorded.event) is e.EngineStarted:
-            return self._accept(events, first, 1)
+            return self._accept(events, first, [recorded.event])
         closest: Difference | None = None
         for command in candidates(world, events, first):
             if command.id and command.id in world.receipts:
@@ -128,30 +136,35 @@ class Redecider:
                 continue
             difference = self._compare(events, first, decided, command.id, command.actor)
             if difference is None:
-                return self._accept(events, first, len(decided))
+                return self._accept(events, first, decided)
             closest = _nearer(closest, difference)
         return self._own(events, first, now, closest)
 
-    def _accept(self, events: Sequence[e.Recorded], first: int, count: int) -> int:
+    def _accept(self, events: Sequence[e.Recorded], first: int, decided: Sequence[e.Event]) -> int:
         """Takes in what was found to be decided alike, as far as the log has it."""
         # A command that decides nothing leaves nothing behind; something recorded came of this one.
-        assert count, events[first]
-        end = min(first + count, len(events))
-        apply, watch, index = self.world.apply, self._watch, first
+        assert decided, events[first]
+        batch = events[first : first + len(decided)]
         try:
-            while index < end:
-                recorded = events[index]
-                apply(recorded)
-                if type(recorded.event) in MAKES_ROOM:
-                    self._room = True
-                if watch is not None:
-                    watch(recorded)
-                index += 1
+            self._apply(batch, outcome(decided) if len(batch) == len(decided) else None)
         except (AssertionError, LookupError) as error:
             told = f"this cannot have happened: {error}"
-            raise LogCorrupt(events[index].position, told) from error
+            raise LogCorrupt(self.world.position + 1, told) from error
+        for recorded in batch:
+            if type(recorded.event) in MAKES_ROOM:
+                self._room = True
         self._passed = False
-        return end
+        return first + len(batch)
+
+    def _apply(self, batch: Sequence[e.Recorded], job: Job | None) -> None:
+        world, look_at = self.world, self._look_at
+        if look_at is None or not batch[0].position <= look_at <= batch[-1].position:
+            world.apply_together(batch, job)
+            return
+        for recorded in batch:
+            world.apply(recorded)
+            if recorded.position == look_at:
+                self._look(world)
 
     # -- what was decided without being asked ------------------------------------------------
 
@@ -162,7 +175,7 @@ class Redecider:
         if overdue:
             difference = self._compare(events, first, overdue, "", "")
             if difference is None:
-                return self._accept(events, first, len(overdue))
+                return self._accept(events, first, overdue)
             raise Differs(closest or difference)
         if closest is None or self._room:
             return self._pass(events, first, now, closest)
@@ -176,12 +189,12 @@ class Redecider:
             raise Differs(_differ(events, first, (), why))
         index = first
         for decided in one_pass(self.world, now):
-            difference = self._compare(events, index, [decided], "", "")
+            difference = self._compare(events, index, decided, "", "")
             if difference is not None:
                 raise Differs(closest if closest and index == first else difference)
             if index == len(events):
                 break
-            index = self._accept(events, index, 1)
+            index = self._accept(events, index, decided)
         if index == first:
             why = "a scheduling pass decides nothing here"
             raise Differs(closest or _differ(events, first, (), why))
@@ -196,7 +209,7 @@ class Redecider:
         if not self._passed and (overdue := next_due(self.world, now)):
             raise Differs(_left_undone(position, now, overdue, "this was due and was not done"))
         if self._room:
-            undone = list(islice(one_pass(self.world, now), 1))
+            undone = next(one_pass(self.world, now), None)
             if undone:
                 raise Differs(_left_undone(position, now, undone, "there was room for this"))
         self._room = self._passed = False

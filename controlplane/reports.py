@@ -24,7 +24,7 @@ def ranks_reported(world: World, report: c.ReportRanks, now: float) -> list[e.Ev
     job = world.jobs.get(report.job)
     if job is None or job.attempt is None or job.attempt.number != report.attempt:
         return []
-    draft, attempt = Draft(job, now), job.attempt
+    draft, attempt = Draft(job, now, world.position), job.attempt
     run, gone = report.incarnation, report.gone
     for rank, commit in report.commits:
         # Ranks of one gang have the same code, or it is worth an event that they have not.
@@ -42,7 +42,7 @@ def ranks_reported(world: World, report: c.ReportRanks, now: float) -> list[e.Ev
         draft.add(e.RanksGone(job.id, attempt.number, left))
     if (report.leaving or report.restarted) and attempt.state in LIVE:
         _add_rarer_news(draft, attempt, report, ended)
-    return settle(draft).events if draft.events else []
+    return settle(draft) if draft else []
 
 
 def _news(
@@ -148,10 +148,10 @@ def node_lost(world: World, report: c.ReportNodeLost, now: float) -> list[e.Even
     for job, ranks in world.ranks_on(node.name):
         attempt = job.attempt
         if attempt is not None and attempt.state in LIVE:
-            draft = Draft(job, now)
+            draft = Draft(job, now, world.position + len(decided))
             lost = tuple(i for i in ranks if attempt.ranks[i].state is not RankState.LOST)
             draft.add(e.RanksLost(job.id, attempt.number, lost, report.message))
-            decided += settle(draft).events
+            decided += settle(draft)
     return decided
 
 
@@ -164,9 +164,9 @@ def node_removed(world: World, report: c.ReportNodeRemoved, now: float) -> list[
     for job, ranks in world.ranks_on(node.name):
         attempt = job.attempt
         assert attempt is not None
-        draft = Draft(job, now)
+        draft = Draft(job, now, world.position + len(decided))
         if attempt.state in LIVE:
             draft.add(e.RanksLost(job.id, attempt.number, tuple(ranks), "its node was removed"))
         draft.add(e.RanksGone(job.id, attempt.number, tuple(ranks)))
-        decided += settle(draft).events
+        decided += settle(draft)
     return decided

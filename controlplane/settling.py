@@ -4,6 +4,8 @@ Decisions here are read off the state and not off the report that led to it, so 
 finds them again. `settle` is what follows at once; `due` is what follows because time has passed.
 """
 
+from collections.abc import Sequence
+
 from controlplane import events as e
 from controlplane import restart
 from controlplane.attempt import (
@@ -24,24 +26,36 @@ from controlplane.restart import Again, GiveUp
 _STARTING, _STOPPING, _OVER = AttemptState.STARTING, AttemptState.STOPPING, AttemptState.OVER
 
 
-class Draft:
-    """A job and the events decided on top of it, each seen by the decisions after it."""
+class Draft(list[e.Event]):
+    """Events decided about a job, in order, and the job as they make it.
 
-    __slots__ = ("events", "job", "now")
+    Each decision sees those before it, and nobody need fold the events once more. `position` is
+    that of the last event, and at first of the last one before them.
+    """
 
-    def __init__(self, job: Job, now: float) -> None:
+    __slots__ = ("job", "now", "position", "removes")
+
+    def __init__(self, job: Job, now: float, position: int) -> None:
         self.job = job
         self.now = now
-        self.events: list[e.Event] = []
+        self.position = position
+        # The last event leaves no job.
+        self.removes = False
 
     def add(self, event: e.JobEvent) -> None:
-        self.events.append(event)
-        # Nothing decided on a draft depends on the position, which the engine gives out later.
-        self.job = EVOLVE[type(event)](self.job, event, self.now, 0)
+        self.append(event)
+        self.position += 1
+        self.job = EVOLVE[type(event)](self.job, event, self.now, self.position)
 
-    def remove(self, reason: str) -> None:
+    def add_removal(self, reason: str) -> None:
         """The last event there is about a job."""
-        self.events.append(e.JobRemoved(self.job.id, reason))
+        self.append(e.JobRemoved(self.job.id, reason))
+        self.removes = True
+
+
+def outcome(events: Sequence[e.Event]) -> Job | None:
+    """What events make of the one job that they are about, if whoever decided them knows."""
+    return events.job if isinstance(events, Draft) and not events.removes else None
 
 
 def settle(draft: Draft) -> Draft:
@@ -161,7 +175,7 @@ def _go_on(draft: Draft) -> None:
     if job.phase is Phase.RESTARTING and job.retry_at is not None and job.retry_at <= draft.now:
         draft.add(e.JobRequeued(job.id, keeps_place=_keeps_place(job)))
     elif job.deleting and job.phase in FINISHED:
-        draft.remove("deleted")
+        draft.add_removal("deleted")
 
 
 def _keeps_place(job: Job) -> bool:
@@ -179,20 +193,20 @@ _BLAMELESS = frozenset(
 )
 
 
-def due(job: Job, now: float) -> list[e.Event]:
-    """What the passing of time has brought about. Empty if nothing was due."""
-    draft = Draft(job, now)
+def due(job: Job, now: float, position: int) -> list[e.Event]:
+    """What the passing of time has brought about since `position`. Empty if nothing was due."""
+    draft = Draft(job, now, position)
     spec, attempt = job.spec, job.attempt
     if job.phase in FINISHED:
         if _is_past(job.finished_at, spec.ttl_s, now) and job.live_attempt is None:
-            draft.remove("ttl")
-        return draft.events
+            draft.add_removal("ttl")
+        return draft
     if _is_past(job.active_at, spec.active_deadline_s, now):
         message = f"it was active for its limit of {spec.active_deadline_s:g} s"
         draft.add(e.JobFailed(job.id, "deadline_exceeded", message))
     elif attempt is not None and job.phase in ACTIVE:
         _attempt_due(draft, attempt)
-    return settle(draft).events
+    return settle(draft)
 
 
 def _attempt_due(draft: Draft, attempt: Attempt) -> None:

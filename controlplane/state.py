@@ -5,6 +5,8 @@ A `State` is the fold and nothing else, which is all that replay needs until it 
 engine and replay call it.
 """
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from controlplane import events as e
@@ -152,6 +154,17 @@ class State:
             case _:
                 assert isinstance(event, e.EngineStarted), event
                 self.leader = event.address
+
+    def _note_batch(self, batch: Sequence[e.Recorded]) -> None:
+        """Events were taken in whose jobs somebody else has folded."""
+        first, last = batch[0], batch[-1]
+        assert first.position == self.position + 1, (first.position, self.position)
+        assert last.position == self.position + len(batch), (last.position, self.position)
+        self.position = last.position
+        self.at = last.at
+        if first.cause:
+            for recorded in batch:
+                self._remember(recorded)
 
     def _remember(self, recorded: e.Recorded) -> None:
         receipts, cause = self.receipts, recorded.cause

@@ -75,7 +75,7 @@ class Given:
         """Lets everything happen that is due by now."""
         self.decided = []
         while (job := self.world.next_due(self.now)) is not None:
-            events = due(job, self.now)
+            events = due(job, self.now, self.world.position)
             assert events
             self.happened(*events)
             self.decided += events

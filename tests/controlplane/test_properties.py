@@ -211,7 +211,7 @@ class Live:
         elif isinstance(thing, float):
             self.now += thing
             while (job := self.world.next_due(self.now)) is not None:
-                events = due(job, self.now)
+                events = due(job, self.now, self.world.position)
                 assert events, job
                 self.record(events)
         else:

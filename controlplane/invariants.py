@@ -1,0 +1,50 @@
+"""What holds of every world: its indexes are those of its state, and no device has two owners."""
+
+from typing import Any
+
+from controlplane import attempt as a
+from controlplane.job import Job, Phase
+from controlplane.tenancy import Tenancy
+
+_SAME = ("ids", "by_phase", "live", "growing", "endings", "tenants", "nodes_by_size", "_due_at")
+_SAME_KEYS = ("claimed", "stopping", "shrinking", "exclusive", "crippled")
+_SAME_UNLESS_EMPTY = ("waiting", "used", "used_parts", "used_flavors", "holders")
+
+
+def check_indexes(world: Tenancy, twin: Tenancy) -> None:
+    """Asserts that a world's indexes equal those of a twin, made anew of the same state."""
+    for name in _SAME:
+        assert getattr(world, name) == getattr(twin, name), name
+    for name in _SAME_KEYS:
+        assert getattr(world, name).keys() == getattr(twin, name).keys(), name
+    for name in _SAME_UNLESS_EMPTY:
+        assert _filled(getattr(world, name)) == _filled(getattr(twin, name)), name
+    for name in ("masks", "open", "shared", "by_count", "counts"):
+        assert getattr(world.free, name) == getattr(twin.free, name), name
+    assert world.free.counts == sorted(world.free.by_count)
+
+
+def _filled(index: dict[Any, Any]) -> dict[Any, Any]:
+    return {key: value for key, value in index.items() if value}
+
+
+def check_job(job: Job) -> None:
+    attempt = job.attempt
+    assert job.finished == (job.finished_at is not None), job
+    assert job.failures == sum(restart.spends_budget for restart in job.restarts), job
+    limit = job.spec.restart.limit
+    # Restarts in place are counted after they have happened, so the last ones may be too many.
+    in_place = attempt is not None and any(rank.restarted for rank in attempt.ranks)
+    assert limit is None or job.failures <= limit or in_place, job
+    if job.phase in (Phase.STARTING, Phase.RUNNING):
+        assert attempt is not None, job
+        assert attempt.state.value == job.phase.value, job
+    if job.phase is Phase.QUEUED:
+        assert job.live_attempt is None, job
+    if attempt is not None:
+        assert attempt.up == a.count_up(attempt), job
+        assert attempt.holding == a.count_holding(attempt), job
+        # Every rank or none: a placement covers the whole gang, on distinct devices.
+        assert len(attempt.placement) == len(attempt.ranks), job
+        if attempt.state is a.AttemptState.OVER:
+            assert attempt.holding == 0, job
