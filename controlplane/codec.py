@@ -123,17 +123,24 @@ def to_rows(batch: Sequence[e.Recorded], previous: bytes) -> list[Row]:
 
 
 def check_chain(rows: Iterable[Row], *, after: int, previous: bytes) -> Iterator[Row]:
-    """The same rows, each only after its position and hash were found right."""
+    """The same rows, each only after its position and hash were found right.
+
+    As in `to_rows`, `link` is written out once more.
+    """
+    fresh = fresh_sha256
     for row in rows:
-        position, at, stream, name, version, payload, cause, actor, digest = row
+        position, at, stream, name, version, payload, cause, actor, found = row
         after += 1
         if position != after:
             raise LogCorrupt(after, f"expected here, but the log goes on at {position}")
         try:
-            previous = link(previous, position, at, stream, name, version, payload, cause, actor)
+            fields = encode((position, at, stream, name, version, cause, actor))
+            digest = fresh()
+            digest.update(previous + fields + payload)
         except (TypeError, UnicodeEncodeError) as error:
             raise LogCorrupt(position, f"the row cannot be read: {error}") from None
-        if previous != digest:
+        previous = digest.digest()
+        if previous != found:
             raise LogCorrupt(position, "its hash does not follow from its content")
         yield row
 

@@ -7,6 +7,7 @@ of a device finds how much of it is taken in `shared`.
 """
 
 from bisect import bisect_left, insort
+from functools import lru_cache
 
 # A device in thousandths.
 WHOLE = 1_000
@@ -152,7 +153,10 @@ class FreeDevices:
             self._count(ordinal, count, -1)
 
 
+# Nodes are alike, so the same few devices are asked about again and again.
+@lru_cache(maxsize=16_384)
 def mask_of(devices: tuple[int, ...]) -> int:
+    """Devices as bits."""
     mask = 0
     for device in devices:
         mask |= 1 << device
@@ -161,9 +165,20 @@ def mask_of(devices: tuple[int, ...]) -> int:
 
 def lowest(mask: int, count: int) -> tuple[int, ...]:
     """The lowest `count` device indices of a mask."""
+    return _lowest_of_few(mask, count) if mask < _FEW else _lowest(mask, count)
+
+
+# A node of up to sixteen devices. A pool has thousands, and hardly ever the same ones free again.
+_FEW = 1 << 16
+
+
+def _lowest(mask: int, count: int) -> tuple[int, ...]:
     devices = []
     for _ in range(count):
         bit = mask & -mask
         devices.append(bit.bit_length() - 1)
         mask ^= bit
     return tuple(devices)
+
+
+_lowest_of_few = lru_cache(maxsize=16_384)(_lowest)

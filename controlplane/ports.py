@@ -36,7 +36,7 @@ class Snapshot(NamedTuple):
     body: bytes
 
 
-SNAPSHOTS_KEPT = 8
+SNAPSHOTS_KEPT = 16
 
 
 def spare_snapshots(positions: Sequence[int], most: int = SNAPSHOTS_KEPT) -> list[int]:
