@@ -56,12 +56,12 @@ class Tenancy(State):
             self.free.set_node(node.ordinal, node.devices, is_open=node.takes_work)
             self._count_node(node, 1)
         for job in self.jobs.values():
-            self._note_growth(job)
-            attempt = job.live_attempt
-            if attempt is not None:
+            attempt = job.attempt
+            if attempt is not None and attempt.state is not _OVER:
                 held = [i for i, rank in enumerate(attempt.ranks) if rank.state in HOLDING]
                 self._take(job, attempt, held)
                 self._note_holder(job, attempt)
+                self._note_growth(job)
 
     # -- questions ---------------------------------------------------------------------------
 
@@ -100,6 +100,8 @@ class Tenancy(State):
         """Takes and gives back what changed about who holds which device."""
         new = job.attempt
         assert new is not None, "an attempt never vanishes"
+        if job.spec.grows:
+            self._note_growth(job)
         if old is None or old.number != new.number:
             self._take(job, new, range(len(new.ranks)))
             self._note_holder(job, new)

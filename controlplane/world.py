@@ -11,8 +11,12 @@ from controlplane import events as e
 from controlplane.invariants import check_indexes, check_job
 from controlplane.job import CLAIMED, EVOLVE, Job, Phase, deadline
 from controlplane.lines import Line, Waiting, place_in_line
+from controlplane.model import OUR_NAMES
 from controlplane.state import Image, State
 from controlplane.tenancy import Tenancy
+
+
+_QUEUED = Phase.QUEUED
 
 
 class World(Tenancy):
@@ -58,19 +62,19 @@ class World(Tenancy):
 
     def _follow(self, before: Job, after: Job) -> None:
         """Brings the indexes from one state of a job to another."""
+        old, new = before.phase, after.phase
         spec_changed = before.spec is not after.spec
         if before.attempt is not after.attempt:
             self._follow_attempt(before.attempt, after)
-            self._note_growth(after)
         if spec_changed:
-            self.gangs.pop(after.id, None)
-            self._note_growth(after)
-            if (attempt := after.live_attempt) is not None:
-                self._note_holder(after, attempt)
-        if before.phase is not after.phase:
-            del self.by_phase[before.phase][before.id]
-            self.by_phase[after.phase][after.id] = None
-        if spec_changed or before.phase is not after.phase or before.queued_as != after.queued_as:
+            self._follow_spec(after)
+        if old is not new:
+            del self.by_phase[old][after.id]
+            self.by_phase[new][after.id] = None
+        # Who neither stood nor stands in a line cannot have moved in it.
+        if (old is _QUEUED or new is _QUEUED) and (
+            old is not new or spec_changed or before.queued_as != after.queued_as
+        ):
             if is_waiting(before):
                 self._leave_line(before)
             if is_waiting(after):
@@ -81,6 +85,12 @@ class World(Tenancy):
         if before.held or after.held:
             self._note_claim(after)
         self._note_deadline(after)
+
+    def _follow_spec(self, job: Job) -> None:
+        self.gangs.pop(job.id, None)
+        self._note_growth(job)
+        if (attempt := job.live_attempt) is not None:
+            self._note_holder(job, attempt)
 
     def _apply_rarer_event(self, recorded: e.Recorded, event: e.Event) -> None:
         match event:
@@ -193,7 +203,12 @@ class World(Tenancy):
         self._deadlines: list[tuple[float, str]] = []
         self._build_tenancy()
         for job in self.jobs.values():
-            self._index(job)
+            if job.finished_at is None or job.spec.ttl_s is not None:
+                self._index(job)
+            else:
+                # Most jobs of a long log: nothing will ever happen to them again.
+                self.ids[job.namespace, job.name] = job.id
+                self.by_phase[job.phase][job.id] = None
 
     def check(self) -> None:
         """Asserts every invariant: the indexes, the counters, and that no device has two owners."""
@@ -211,4 +226,4 @@ def _alike(world: World) -> dict[str, object]:
 
 def is_waiting(job: Job) -> bool:
     """Whether the job stands in a line. One that another controller runs never does."""
-    return job.phase is Phase.QUEUED and not job.spec.is_external
+    return job.phase is _QUEUED and job.spec.managed_by in OUR_NAMES
