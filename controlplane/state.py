@@ -119,16 +119,15 @@ class State:
 
     def apply(self, recorded: e.Recorded) -> None:
         """Takes one more event in. The only door."""
-        position, event = recorded.position, recorded.event
+        position, event, jobs = recorded.position, recorded.event, self.jobs
         assert position == self.position + 1, (position, self.position)
         evolve = EVOLVE.get(type(event))
         if evolve is not None:
-            assert isinstance(event, e.JobEvent)
-            job = self.jobs[event.job]
-            self.jobs[event.job] = evolve(job, event, recorded.at, position)
+            job_id: str = event.job  # type: ignore[attr-defined]
+            jobs[job_id] = evolve(jobs[job_id], event, recorded.at, position)
         elif isinstance(event, e.JobSubmitted):
-            assert event.job not in self.jobs, f"{event.job} was submitted twice"
-            self.jobs[event.job] = begin(recorded, event)
+            assert event.job not in jobs, f"{event.job} was submitted twice"
+            jobs[event.job] = begin(recorded, event)
         else:
             self._apply_rarer(event)
         self.position = position

@@ -15,7 +15,6 @@ from controlplane.model import OUR_NAMES
 from controlplane.state import Image, State
 from controlplane.tenancy import Tenancy
 
-
 _QUEUED = Phase.QUEUED
 
 
@@ -96,7 +95,11 @@ class World(Tenancy):
         match event:
             case e.JobSubmitted():
                 super().apply(recorded)
-                self._index(self.jobs[event.job])
+                # Nothing holds a job that has just come, and nothing falls due for it.
+                job = self.jobs[event.job]
+                self._name(job)
+                if is_waiting(job):
+                    self._join_line(job)
             case e.JobRemoved():
                 gone = self.jobs[event.job]
                 super().apply(recorded)
@@ -114,9 +117,12 @@ class World(Tenancy):
                 if isinstance(event, e.QueueDefined | e.QueueRemoved | e.PolicySet):
                     self._follow_policy()
 
-    def _index(self, job: Job) -> None:
+    def _name(self, job: Job) -> None:
         self.ids[job.namespace, job.name] = job.id
         self.by_phase[job.phase][job.id] = None
+
+    def _index(self, job: Job) -> None:
+        self._name(job)
         if is_waiting(job):
             self._join_line(job)
         if job.held:
@@ -207,8 +213,7 @@ class World(Tenancy):
                 self._index(job)
             else:
                 # Most jobs of a long log: nothing will ever happen to them again.
-                self.ids[job.namespace, job.name] = job.id
-                self.by_phase[job.phase][job.id] = None
+                self._name(job)
 
     def check(self) -> None:
         """Asserts every invariant: the indexes, the counters, and that no device has two owners."""
