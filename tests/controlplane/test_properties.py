@@ -37,7 +37,7 @@ from controlplane.replay import Rebuilt, fold, open_snapshot, state_hash, take_s
 from controlplane.scheduling.cycle import decide_pass
 from controlplane.scheduling.growth import grow
 from controlplane.scheduling.snapshot import Snapshot
-from controlplane.settling import due
+from controlplane.settling import due, outcome
 from controlplane.world import World
 from tests.controlplane.specification import spec
 
@@ -187,10 +187,13 @@ class Live:
         self.ends: dict[str, Phase] = {}
 
     def record(self, events) -> None:
+        """As the engine does it: together, and not folded again if the decision knows the job."""
+        after = self.world.position + 1
+        batch = [e.Recorded(i, self.now, event) for i, event in enumerate(events, after)]
+        if batch:
+            self.world.apply_together(batch, outcome(events))
+        self.log += batch
         for event in events:
-            recorded = e.Recorded(self.world.position + 1, self.now, event)
-            self.world.apply(recorded)
-            self.log.append(recorded)
             self._note_ends(event)
 
     def _note_ends(self, event) -> None:

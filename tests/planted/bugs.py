@@ -27,6 +27,12 @@ SCHEDULING = (
 PHYSICS = ("tests/simulator", "tests/adapters/test_simulated_training.py")
 STUDIES = ("tests/studies",)
 
+_APPEND_THEN_ANSWER = (
+    "                if step.batch:\n"
+    "                    await self._log.append(step.batch, epoch=self._epoch)\n"
+    "                self._answer(step)\n"
+)
+
 BUGS = (
     Bug(
         "studies: a checkpoint that is only half written counts",
@@ -87,16 +93,16 @@ BUGS = (
     Bug(
         "engine: replies go out before the append",
         "controlplane/engine.py",
-        "        await self._commit(step)\n        self._answer(step)\n        if self._resync_at",
-        "        self._answer(step)\n        await self._commit(step)\n        if self._resync_at",
+        _APPEND_THEN_ANSWER,
+        "                self._answer(step)\n                if step.batch:\n"
+        "                    await self._log.append(step.batch, epoch=self._epoch)\n",
         WORLDS,
     ),
     Bug(
         "engine: effects leave before the append",
         "controlplane/engine.py",
-        "        await self._commit(step)\n        self._answer(step)\n        if self._resync_at",
-        "        await self._cluster.carry_out(step.effects())\n"
-        "        await self._commit(step)\n        self._answer(step)\n        if self._resync_at",
+        _APPEND_THEN_ANSWER,
+        "                await self._cluster.carry_out(step.effects())\n" + _APPEND_THEN_ANSWER,
         WORLDS,
     ),
     Bug(
@@ -130,9 +136,23 @@ BUGS = (
     Bug(
         "world: timers are not restored after a restart",
         "controlplane/world.py",
-        "            self._join_line(job)\n        self._note_deadline(job)",
-        "            self._join_line(job)",
+        "            self._note_claim(job)\n        self._note_deadline(job)",
+        "            self._note_claim(job)",
         WORLDS,
+    ),
+    Bug(
+        "settling: a draft's job was folded at another position than its events get",
+        "controlplane/settling.py",
+        "self.job, event, self.now, self.position)",
+        "self.job, event, self.now, 0)",
+        WORLDS,
+    ),
+    Bug(
+        "tenancy: ranks that got other devices keep the old ones",
+        "controlplane/tenancy.py",
+        "            if held:\n                left.append(i)",
+        "            if held and not holds:\n                left.append(i)",
+        CORE,
     ),
     Bug(
         "state: a snapshot forgets the answers given",
