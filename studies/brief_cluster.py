@@ -11,7 +11,7 @@ import simpy
 
 from controlplane import commands as c
 from controlplane.attempt import HOLDING, Attempt, RankState
-from controlplane.effects import Effect, LaunchGang, StopGang, Survey
+from controlplane.effects import Effect, LaunchGang, StopGang, Survey, Tidy
 from controlplane.job import Job
 from controlplane.model import Exit, NodeInfo
 
@@ -48,6 +48,9 @@ class BriefCluster:
                 case StopGang():
                     self._jobs.pop(effect.job.id, None)
                     self._tell_gone(effect.job)
+                case Tidy():
+                    # What is over has left nothing behind.
+                    pass
                 case Survey():
                     self._report(self._survey)
 
