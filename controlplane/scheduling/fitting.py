@@ -10,6 +10,7 @@ from typing import NamedTuple
 from controlplane.devices import WHOLE, FreeDevices, lowest, mask_of
 from controlplane.model import Placement, Role, Slot, TopologyAsk
 from controlplane.scheduling.gangs import Gang
+from controlplane.scheduling.packing_search import choose_any
 from controlplane.scheduling.placement import (
     Chosen,
     Pool,
@@ -44,6 +45,8 @@ class Fit(NamedTuple):
 def fit(world: World, free: FreeDevices, gang: Gang, flavor: str = "") -> Fit | None:
     if gang.plain and not flavor and not is_choosy(world):
         chosen = choose(free, gang.needs) if has_room(free, gang) else None
+        if chosen is None and gang.mixed:
+            chosen = choose_any(free, gang.needs)
         if chosen is None:
             return None
         return Fit(slots(free, chosen, gang.size, world.node_names.__getitem__))
@@ -148,7 +151,8 @@ def _choose(
         return _choose_near(world, free, gang, gang.topology, allowed)
     packing = gang.asks.packing or world.policy.packing
     listed = free if allowed is None else Pool(free, sorted(allowed))
-    return PACKINGS.get(packing, choose)(listed, gang.needs)
+    chosen = PACKINGS.get(packing, choose)(listed, gang.needs)
+    return choose_any(listed, gang.needs) if chosen is None and gang.mixed else chosen
 
 
 def _choose_near(
@@ -194,7 +198,8 @@ def _choose_mixed(
         ordinals = [o for o in domain.nodes if allowed is None or o in allowed]
         total = sum(free.masks[o].bit_count() for o in ordinals if free.open[o])
         if total >= gang.gpus and (found is None or (total, index) < found[:2]):
-            chosen = choose(Pool(free, ordinals), gang.needs)
+            pool = Pool(free, ordinals)
+            chosen = choose(pool, gang.needs) or choose_any(pool, gang.needs)
             if chosen is not None:
                 found = (total, index, domain, chosen)
     if found is None:

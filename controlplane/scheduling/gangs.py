@@ -20,6 +20,11 @@ class Gang:
         "preemptible", "priority", "queue", "shape", "size", "spec", "topology", "uniform",
     )  # fmt: skip
 
+    @property
+    def mixed(self) -> bool:
+        """Whether its ranks need different numbers of GPUs."""
+        return bool(self.needs) and not self.uniform
+
     def __init__(self, job: Job, memories_mib: tuple[int, ...] = ()) -> None:
         """`memories_mib` are the sizes of memory that the cluster's devices have, smallest first."""
         spec = job.spec

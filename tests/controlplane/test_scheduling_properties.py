@@ -3,11 +3,23 @@
 import os
 from itertools import combinations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controlplane.job import ACTIVE, Phase
-from controlplane.model import Discipline, JobSpec, Policy, Preempt, QuotaModel, WithinQueue
+from controlplane.model import (
+    Discipline,
+    DoneWhen,
+    JobSpec,
+    Policy,
+    Preempt,
+    QuotaModel,
+    Role,
+    Scheduling,
+    TopologyAsk,
+    WithinQueue,
+)
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.decisions import Claim, Evict, Hold, Start
 from controlplane.scheduling.snapshot import Snapshot
@@ -138,6 +150,28 @@ def test_starts_agree_with_a_slow_reference(nodes, jobs, discipline):
         strict=discipline is Discipline.STRICT_FIFO,
     )
     assert list(fits) == expected
+
+
+mixed = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 6)), min_size=2, max_size=3)
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=5), mixed, st.booleans())
+@example([5, 6], [(1, 5), (2, 3)], False)
+@example([5, 6], [(1, 5), (2, 3)], True)
+@example([7, 6], [(1, 6), (1, 4), (1, 3)], False)
+@settings(max_examples=10 * EXAMPLES, deadline=None)
+def test_a_gang_of_different_ranks_starts_if_there_is_any_way_to_place_it(nodes, roles, choosy):
+    """Against every way to give its ranks out; also where a selector leaves all nodes to it."""
+    box = Sandbox([(n, "") for n in nodes], [], Policy())
+    asked = tuple(
+        Role(name=f"r{i}", replicas=ranks, gpus=gpus) for i, (ranks, gpus) in enumerate(roles)
+    )
+    asks = Scheduling(topology=TopologyAsk(preferred="rack")) if choosy else Scheduling()
+    box.submit("mixed", replace(spec(), roles=asked, done_when=DoneWhen("r0"), scheduling=asks))
+    starts = [d for d in box.look() if isinstance(d, Start)]
+    needs = [gpus for ranks, gpus in roles for _ in range(ranks)]
+    assert bool(starts) == can_place(sorted(nodes), needs)
+    check_disjoint(starts)
 
 
 @given(sizes, plain_jobs, st.tuples(st.integers(1, 4), st.integers(1, 4)))
