@@ -1,0 +1,224 @@
+"""Measured training: throughput beside a baseline, bare efficiencies, and times to train.
+
+The baseline's throughput gives the compute time of one GPU, by undoing what the model says of the
+baseline's own losses; the point is then predicted from that.
+"""
+
+import re
+from functools import lru_cache
+
+import numpy as np
+
+from simulator.constants import Constants
+from simulator.hardware.names import UnknownHardware
+from simulator.training.exchange import (
+    HOROVOD_CYCLE_S,
+    Gradients,
+    Plan,
+    Scheme,
+    Software,
+    plan,
+)
+from simulator.training.input_pipeline import input_rates
+from simulator.training.models import Model, find_model, samples_per_s
+from simulator.training.placement import Place
+from simulator.training.step import compute_from, step, straggling
+from simulator.validation.points import BadPoint, Point, place_of
+from simulator.validation.prediction import Prediction
+
+# A batch that nobody stated.
+USUAL_BATCH = 32
+# With so many rows a matrix product reaches half of its best rate on GPUs of that time.
+HALF_RATE_ROWS = 256.0
+IMAGENET = 1_281_167
+# Epochs to the target accuracy at small batches, and how they grow with the global batch; MLPerf's
+# reference convergence points for ResNet-50.
+EPOCHS = ((4096, 37.0), (16384, 40.0), (32768, 47.0), (65536, 58.0), (131072, 80.0))
+
+
+def throughput(point: Point, baseline: Point, constants: Constants) -> Prediction:
+    measured = point.number("throughput")
+    if baseline.text("unit", "") != point.text("unit", ""):
+        raise BadPoint("its unit is not that of its baseline")
+    if point.text("unit", "") == "speedup":
+        return _speedup(point, constants)
+    batch = _samples(point, baseline)
+    accumulated = point.count("accum", 1)
+    lone = _rate(baseline) / (
+        1 if baseline.fields.get("per_gpu_rate") else baseline.count("n_gpus")
+    )
+    compute = _compute_s(baseline, lone, constants) * batch / _samples(baseline)
+    place = place_of(point)
+    taken = step(
+        compute,
+        _plan(point, place, constants),
+        straggling(place.ranks, place.nodes, constants),
+        micro_batches=accumulated,
+        input_s=_input_s(point, baseline, place, batch, accumulated),
+    ).total_s
+    each = batch * accumulated / taken
+    whole = each if point.fields.get("per_gpu_rate") else each * place.ranks
+    predicted = whole / _to_samples(point)
+    ideal = lone if point.fields.get("per_gpu_rate") else lone * place.ranks
+    return Prediction(
+        measured, predicted, point.text("unit", ""), measured * _to_samples(point) / ideal
+    )
+
+
+def _rate(point: Point) -> float:
+    """Samples a second."""
+    rate = point.number("throughput") * _to_samples(point)
+    if rate <= 0:
+        raise BadPoint("throughput must be above 0")
+    return rate
+
+
+def _to_samples(point: Point) -> float:
+    return {"1e4/min": 1e4 / 60.0}.get(point.text("unit", ""), 1.0)
+
+
+def _samples(point: Point, baseline: Point | None = None) -> float:
+    """Of one micro-batch of one GPU, in the unit of the throughput; the baseline's if not said."""
+    usual = USUAL_BATCH if baseline is None else baseline.number("batch", USUAL_BATCH)
+    batch = point.number("batch", usual)
+    if batch <= 0:
+        raise BadPoint("batch must be above 0")
+    if point.text("unit", "").startswith("tokens"):
+        batch *= point.number("seq", 2048)
+    return batch
+
+
+def _compute_s(baseline: Point, lone_rate: float, constants: Constants) -> float:
+    place = place_of(baseline)
+    accumulated = baseline.count("accum", 1)
+    return compute_from(
+        _samples(baseline) * accumulated / lone_rate,
+        _plan(baseline, place, constants),
+        straggling(place.ranks, place.nodes, constants),
+        micro_batches=accumulated,
+    )
+
+
+def _plan(point: Point, place: Place, constants: Constants) -> Plan:
+    largest = point.fields.get("max_tensor_params") or 0.0
+    each = point.number("grad_bytes", 4)
+    return plan(
+        place,
+        _gradients(point.text("model", ""), point.number("params", 0.0), each),
+        _scheme(point),
+        constants,
+        _software(point),
+        float(largest) * each,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _gradients(model: str, params: float, each: float) -> Gradients:
+    """By layer for a model of the catalogue; evenly spread for any other."""
+    try:
+        known = find_model(model)
+    except UnknownHardware:
+        if params <= 0:
+            raise BadPoint(f"no model {model!r} in the catalogue, and params is missing") from None
+        return ((params * each / 20.0, 0.05),) * 20
+    size = (params or known.params) * each
+    work = sum(layer.macs for layer in known.layers)
+    return tuple(
+        (layer.params / known.params * size, layer.macs / work) for layer in reversed(known.layers)
+    )
+
+
+def _scheme(point: Point) -> Scheme:
+    name = point.text("comm", "ring")
+    for scheme in Scheme:
+        if name == scheme.value:
+            return scheme
+    if re.search(r"nccl|all.?reduce|horovod|ddp|gloo", name.lower()):
+        return Scheme.ALL_REDUCE
+    raise BadPoint(f"comm is {name!r}; known are {', '.join(Scheme)}")
+
+
+def _software(point: Point) -> Software:
+    framework = point.text("framework", "").lower()
+    servers = point.fields.get("n_ps")
+    # tf_cnn_benchmarks of 2017 reduced with NCCL 1, after the backward pass.
+    early = framework.startswith("tf_cnn_benchmarks") and point.text("comm", "") == "ring"
+    return Software(
+        overlap=point.fields.get("overlap") is not False and not early,
+        cycle_s=HOROVOD_CYCLE_S if "horovod" in framework else 0.0,
+        single_ring=early,
+        servers=int(servers) if servers else None,
+    )
+
+
+def _input_s(point: Point, baseline: Point, place: Place, batch: float, accumulated: int) -> float:
+    """How long the hosts take to prepare the samples of one step, where samples are real.
+
+    A host prepares at least what the baseline was seen to use. MXNet's benchmark decodes images
+    even where the file calls its data synthetic.
+    """
+    decodes = point.text("data", "") == "real" or "kvstore" in point.text("framework", "").lower()
+    if not decodes:
+        return 0.0
+    try:
+        model = find_model(point.text("model", ""))
+    except UnknownHardware:
+        return 0.0
+    seen = _rate(baseline) / baseline.count("n_nodes", 1) if baseline.count("n_gpus") > 1 else 0.0
+    node = max(input_rates(model, place.host, place.per_node, cached=1.0).prepare, seen)
+    return batch * accumulated * place.per_node / node
+
+
+def _speedup(point: Point, constants: Constants) -> Prediction:
+    """Strong scaling: the batch is cut into as many parts as there are GPUs."""
+    place = place_of(point)
+    rows = point.number("batch", 2880)
+    alone = 6.0 * point.number("params") * rows / (0.5e12 * place.gpu.fp32_tflops)
+    part = rows / place.ranks
+    slower = (1.0 + HALF_RATE_ROWS / part) / (1.0 + HALF_RATE_ROWS / rows)
+    taken = step(
+        alone / place.ranks * slower,
+        _plan(point, place, constants),
+        straggling(place.ranks, place.nodes, constants),
+    ).total_s
+    measured = point.number("throughput")
+    return Prediction(measured, alone / taken, "speedup", measured / place.ranks)
+
+
+def efficiency(point: Point, constants: Constants) -> Prediction:
+    """Without a baseline the catalogue says how fast one GPU is."""
+    place = place_of(point)
+    model = _known(point)
+    batch = int(point.number("batch", model.batch))
+    compute = batch / samples_per_s(model, place.gpu, point.text("precision", "fp32"), batch)
+    taken = step(
+        compute,
+        _plan(point, place, constants),
+        straggling(place.ranks, place.nodes, constants),
+    ).total_s
+    measured = point.number("efficiency")
+    return Prediction(measured, compute / taken, "efficiency", measured)
+
+
+def _known(point: Point) -> Model:
+    try:
+        return find_model(point.text("model"))
+    except UnknownHardware as unknown:
+        raise BadPoint(str(unknown)) from None
+
+
+def time_to_train(point: Point, constants: Constants) -> Prediction:
+    place = place_of(point)
+    model = _known(point)
+    # The largest batches that converge well are about 64k; below, GPUs are filled.
+    batch = max(1, min(408, 65536 // place.ranks))
+    compute = batch / samples_per_s(model, place.gpu, point.text("precision", "fp16"), batch)
+    taken = step(
+        compute,
+        _plan(point, place, constants),
+        straggling(place.ranks, place.nodes, constants),
+    ).total_s
+    sizes, epochs = zip(*EPOCHS, strict=True)
+    needed = float(np.interp(batch * place.ranks, sizes, epochs))
+    minutes = needed * IMAGENET / (batch * place.ranks) * taken / 60.0
+    return Prediction(point.number("minutes"), minutes, "minutes")
