@@ -11,7 +11,7 @@ from cli.complaints import WRONG_USAGE, Complaint
 from cli.settings import reason
 from cli.tables import Column, Table, write, write_json
 from simulator.constants import FITTED
-from simulator.validation.fit import fit, leave_one_out
+from simulator.validation.fit import fit, leave_largest_out, leave_one_out
 from simulator.validation.points import BadPoint
 from simulator.validation.scores import (
     Case,
@@ -56,6 +56,12 @@ AIMS = {
     help="Predict each system by constants fitted without it; takes minutes.",
 )
 @click.option(
+    "--leave-largest-out",
+    "growing",
+    is_flag=True,
+    help="Predict the largest scales by constants fitted on smaller ones.",
+)
+@click.option(
     "--plots", type=click.Path(path_type=Path), metavar="DIR", help="Draw SVG pictures there."
 )
 def validate(
@@ -65,6 +71,7 @@ def validate(
     summary: bool,
     fitting: bool,
     leaving: bool,
+    growing: bool,
     plots: Path | None,
 ) -> None:
     """Compare predictions with published training and allreduce measurements.
@@ -74,8 +81,19 @@ def validate(
     and the others go on. Errors are relative; MAPE is the mean of their absolute values.
     """
     cases, failed = _cases(file)
+    if leaving and growing:
+        raise Complaint(
+            "--leave-one-out and --leave-largest-out are two questions",
+            hint="Ask one at a time.",
+            exit_code=WRONG_USAGE,
+        )
     constants = fit(cases) if fitting else FITTED
-    found = leave_one_out(cases, constants) if leaving else score(cases, constants, failed)
+    if leaving:
+        found = leave_one_out(cases, constants)
+    elif growing:
+        found = leave_largest_out(cases, constants)
+    else:
+        found = score(cases, constants, failed)
     encoded = msgspec.json.format(msgspec.json.encode(found), indent=1)
     if out is not None:
         _write(out, encoded + b"\n")

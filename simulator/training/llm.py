@@ -3,9 +3,11 @@
 A stage computes its layers for one micro-batch after the other. A layer costs matrix products,
 the traffic of its activations through device memory (bytes as in Korthikanti et al. 2022: a part
 that tensor parallelism does not divide, one that it does, and attention scores), all-reduces
-between the tensor-parallel ranks, and the launch of its kernels. The stage with the output layer
-is the slowest and sets the pace of the pipeline; the others' idle time is the bubble. Gradients
-are reduced over the data-parallel ranks at the end.
+between the tensor-parallel ranks, and the launch of its kernels. The all-reduces of the forward
+pass are waited for; those of the backward pass run beside the products for the gradients of the
+weights, as Megatron does it. Stages pass activations and their gradients on for every micro-batch.
+The stage with the output layer is the slowest and sets the pace of the pipeline; the others' idle
+time is the bubble. Gradients are reduced over the data-parallel ranks at the end.
 """
 
 from dataclasses import dataclass
@@ -22,9 +24,11 @@ from simulator.training.placement import Place
 WHOLE_BYTES = 10.0
 DIVIDED_BYTES = 24.0
 SCORE_BYTES = 5.0
-# All-reduces of a layer: two forward, two backward, two when the forward pass is repeated.
-ALL_REDUCES = 4
-ALL_REDUCES_REPEATED = 6
+# All-reduces of a forward pass through a layer.
+ALL_REDUCES = 2
+# What each all-reduce of the backward pass runs beside: the weights' gradients of the projection to
+# queries, keys and values, and of the first half of the feed-forward part, as multiples of h x h.
+BESIDE = (3.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ class Iteration(NamedTuple):
     tensor_s: float
     launch_s: float
     head_s: float
+    # Activations and their gradients on their way between stages.
+    send_s: float
     bubble_s: float
     data_s: float
     # Floating-point operations without repeated ones.
@@ -88,15 +94,18 @@ def iteration(llm: Llm, how: Parallel, place: Place, constants: Constants) -> It
     # Without a repeated forward pass a quarter of the traffic falls away.
     passes = constants.activation_passes * (1.0 if how.recompute else 0.75)
     traffic = passes * activations / memory
-    reduces = ALL_REDUCES_REPEATED if how.recompute else ALL_REDUCES
-    tensor = reduces * _tensor_all_reduce_s(2.0 * b * s * h, tp, place, constants)
+    forwards = 2 if how.recompute else 1
+    once = _tensor_all_reduce_s(2.0 * b * s * h, tp, place, constants)
+    beside = 2.0 * b * s * h * h / tp / rate
+    late = sum(max(0.0, once - share * beside) for share in BESIDE)
+    tensor = forwards * ALL_REDUCES * once + late
     launch = constants.layer_launch_ms * 1e-3 * (1.0 if how.recompute else 0.75)
     per_stage = llm.layers / how.pipeline
     layer = matrix + traffic + tensor + launch
     head = 6.0 * b * s * h * llm.vocabulary / tp / rate
     m = how.micro_batches
     send = _send_s(2.0 * b * s * h, how, place, constants)
-    steady = m * (per_stage * layer + head)
+    steady = m * (per_stage * layer + head + send)
     bubble = (how.pipeline - 1) * (per_stage * layer + send) / how.interleave
     data = _data_s(llm, how, place, constants)
     model = m * how.data * (3.0 * forward * tp * llm.layers + 6.0 * b * s * h * llm.vocabulary)
@@ -107,6 +116,7 @@ def iteration(llm: Llm, how: Parallel, place: Place, constants: Constants) -> It
         tensor_s=m * per_stage * tensor,
         launch_s=m * per_stage * launch,
         head_s=m * head,
+        send_s=m * send,
         bubble_s=bubble,
         data_s=data,
         model_flops=model,

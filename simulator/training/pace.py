@@ -268,6 +268,7 @@ def _language_model(recipe: Recipe, model: Model, place: Place, constants: Const
                 "tensor_s",
                 "launch_s",
                 "head_s",
+                "send_s",
                 "bubble_s",
                 "data_s",
             )

@@ -5,7 +5,8 @@ simplex on the mean of absolute logarithmic errors, each counted to at most one 
 measurement that no model explains does not bend the rest. Nothing is random.
 
 Left out one at a time, every system is predicted with constants that never saw it. A block whose
-points all come from one system leaves out one series at a time instead.
+points all come from one system leaves out one series at a time instead. Left out all at once, the
+largest scales are predicted by constants fitted on all that is smaller.
 """
 
 from collections.abc import Callable, Sequence
@@ -78,6 +79,44 @@ def leave_one_out(cases: Sequence[Case], start: Constants = FITTED) -> Validatio
             out = [case for case in own if str(case.point.fields.get(by)) == name]
             parts.append(validate(out, _fit_block(block, rest, start)))
     return _joined(parts, cases)
+
+
+def leave_largest_out(cases: Sequence[Case], start: Constants = FITTED) -> Validation:
+    """The largest scale of every series, predicted by constants fitted on the smaller ones.
+
+    Where each series of a system has one scale, the system's largest is taken; a system that was
+    measured at one scale only has none, and stays among the fitted points.
+    """
+    parts: list[Validation] = []
+    for block in BLOCKS:
+        own = [case for case in cases if block.takes(case)]
+        largest = _largest(own)
+        rest = [case for case in own if case.point.id not in largest]
+        out = [case for case in own if case.point.id in largest]
+        parts.append(validate(out, _fit_block(block, rest, start)))
+    return _joined(parts, cases)
+
+
+def _largest(cases: Sequence[Case]) -> set[str]:
+    """The ids of the points at the largest scale of their series, or else of their system."""
+    found: set[str] = set()
+    for system in dict.fromkeys(str(case.point.fields.get("system")) for case in cases):
+        own = [case for case in cases if str(case.point.fields.get("system")) == system]
+        series = dict.fromkeys(str(case.point.fields.get("series")) for case in own)
+        in_series = [
+            [case for case in own if str(case.point.fields.get("series")) == name]
+            for name in series
+        ]
+        several = [part for part in in_series if len({_scale(case) for case in part}) > 1]
+        for part in several or ([own] if len({_scale(case) for case in own}) > 1 else []):
+            most = max(_scale(case) for case in part)
+            found.update(case.point.id for case in part if _scale(case) == most)
+    return found
+
+
+def _scale(case: Case) -> float:
+    gpus = case.point.fields.get("n_gpus")
+    return float(gpus) if isinstance(gpus, int | float) else 0.0
 
 
 def _joined(parts: Sequence[Validation], cases: Sequence[Case]) -> Validation:

@@ -346,7 +346,7 @@ BUGS = (
     ),
     Bug(
         "physics: a prediction peeks at the measured value",
-        "simulator/validation/predict.py",
+        "simulator/validation/training_points.py",
         "    whole = each if point",
         "    each *= (measured / 3e3) ** 0.1\n    whole = each if point",
         PHYSICS,

@@ -167,7 +167,7 @@ def test_a_pipeline_bubble_shrinks_with_more_micro_batches() -> None:
     few, many = (iteration(llm, Parallel(8, 8, 1, 1, batch), place, FITTED) for batch in (8, 64))
     assert few.bubble_s == pytest.approx(many.bubble_s)
     assert few.bubble_s / few.total_s > 4 * many.bubble_s / many.total_s
-    parts = sum(many[1:8])
+    parts = sum(many[1:9])
     assert many.total_s == pytest.approx(parts)
 
 
@@ -177,6 +177,35 @@ def test_tensor_parallelism_across_nodes_is_dear() -> None:
     inside = iteration(llm, Parallel(8, 1, 8, 8, 512), place, FITTED)
     across = iteration(llm, Parallel(16, 1, 4, 8, 512), place, FITTED)
     assert across.tensor_s > 2 * inside.tensor_s
+
+
+def test_reduces_of_the_backward_pass_hide_behind_the_gradients_of_weights() -> None:
+    """Inside a node four of six are seen; over a slow network the last two stick out as well."""
+    llm = Llm(12288, 96, 96, 2048)
+    fast = Place(find_gpu("A100"), find_link("nvlink3"), 8)
+    slow = Place(find_gpu("A100"), find_link("nvlink3"), 16, 2, find_network("10GbE"))
+    seen = {}
+    for place in (fast, slow):
+        tp = place.ranks
+        full, plain = (
+            iteration(llm, Parallel(tp, 1, 1, 1, 1, recompute=again), place, FITTED).tensor_s
+            for again in (True, False)
+        )
+        # What a repeated forward pass adds is two all-reduces in the open.
+        seen[tp] = full / ((full - plain) / 2.0)
+    assert seen[8] == pytest.approx(4.0)
+    assert 5.5 < seen[16] < 6.0
+
+
+def test_stages_pass_on_what_every_micro_batch_makes() -> None:
+    place = Place(find_gpu("A100"), find_link("nvlink3"), 64, 8, find_network("8x100Gb EDR IB"))
+    few, many = (
+        iteration(Llm(8192, 48, 64, 2048), Parallel(8, 8, 1, 1, batch), place, FITTED)
+        for batch in (8, 64)
+    )
+    assert many.send_s == pytest.approx(8 * few.send_s)
+    # Two bytes an element, both ways, an eighth from each GPU through its 12 GB/s.
+    assert few.send_s == pytest.approx(8 * 2 * 2 * 2048 * 8192 / 8 / 12e9)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from simulator.constants import FITTED
-from simulator.validation.fit import BLOCKS, simplex
+from simulator.validation.fit import BLOCKS, leave_largest_out, simplex
 from simulator.validation.points import BadPoint
 from simulator.validation.scores import Validation, read_points, validate
 from tests.shared_data import shared
@@ -85,7 +85,7 @@ def test_training_errors_have_no_long_tail(published: Validation) -> None:
 
 
 def test_variants_of_training_are_ranked(published: Validation) -> None:
-    assert published.ranking.percent > 85.0
+    assert published.ranking.percent >= 90.0
 
 
 def test_the_measured_value_of_a_point_is_never_looked_at() -> None:
@@ -165,3 +165,41 @@ def test_each_constant_is_fitted_in_one_block() -> None:
     names = [name for block in BLOCKS for name in block.names]
     assert sorted(names) == sorted(set(names))
     assert len(names) <= 10
+
+
+def _scales(series: str, *counts: int) -> list[dict[str, Any]]:
+    return [
+        POINT
+        | {
+            "id": f"{series}{n}",
+            "series": series,
+            "n_gpus": n,
+            "n_nodes": n // 4,
+            # A network that loses little, so that constants hardly matter.
+            "throughput": 200 * n,
+        }
+        for n in counts
+    ]
+
+
+def test_the_largest_scale_of_each_series_is_left_out_at_once() -> None:
+    rows = [
+        *[BASELINE | {"id": f"b{name}", "series": name} for name in "stu"],
+        *_scales("s", 8, 16, 32),
+        *_scales("t", 8, 64),
+        *_scales("u", 8),
+    ]
+    cases, _ = read_points({"points": rows})
+    assert [point.id for point in leave_largest_out(cases).points] == ["s32", "t64"]
+
+
+def test_where_no_series_has_two_scales_the_largest_of_the_system_is_left_out() -> None:
+    rows = [
+        *[BASELINE | {"id": f"b{name}", "series": name} for name in "st"],
+        *_scales("s", 8),
+        *_scales("t", 64),
+        BASELINE | {"id": "bv", "series": "v", "system": "elsewhere"},
+        *[row | {"system": "elsewhere"} for row in _scales("v", 8)],
+    ]
+    cases, _ = read_points({"points": rows})
+    assert [point.id for point in leave_largest_out(cases).points] == ["t64"]
