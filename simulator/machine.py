@@ -1,7 +1,7 @@
 """The assembled model: start gangs, stop them, and tell what happens to ranks and nodes.
 
-The machine is the honest witness. It keeps its own books on devices, and a device given to two
-ranks at once is an AssertionError here, whatever the caller believes.
+The machine is the honest witness: it keeps its own books on devices (`books.py`), and what it tells
+are `happenings.py`.
 
 A gang costs two SimPy events, one when its ranks are up and one when they end, however many ranks
 it has, as long as they behave alike; so these are callbacks on timeouts and not processes.
@@ -10,101 +10,29 @@ it has, as long as they behave alike; so these are callbacks on timeouts and not
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain
-from typing import NamedTuple
 
 import simpy
 from simpy.events import Event, Timeout
 
-from simulator.faults import Fault, FaultKind, node_faults, rack_faults
-from simulator.gangs import Gang, Key, Mishap, Part, Place, Work
+from simulator.books import Books, Node, Run
+from simulator.expected_faults import expect_faults
+from simulator.faults import Fault, FaultKind
+from simulator.gangs import Gang, Key, Mishap, Part
+from simulator.happenings import (
+    End,
+    Ended,
+    Happening,
+    Misplaced,
+    NodeDown,
+    NodeUp,
+    NodeWarned,
+    Started,
+    Stopped,
+)
 from simulator.machine_training import Training
 from simulator.topology import ClusterModel, NodeModel
-
-__all__ = ["Gang", "Machine", "Mishap", "Part", "Place", "Work"]
-
-
-class Started(NamedTuple):
-    key: Key
-    ranks: tuple[int, ...]
-
-
-class End(NamedTuple):
-    """Ranks that exited with a code, that a fault of their node took, or that had no place."""
-
-    ranks: tuple[int, ...]
-    code: int | None
-    fault: FaultKind | None = None
-    node: str = ""
-    # Which part of the node failed, or why the rank exited by itself.
-    reason: str = ""
-
-
-class Ended(NamedTuple):
-    key: Key
-    ends: tuple[End, ...]
-
-
-class Stopped(NamedTuple):
-    """Nothing is left of the ranks that were told to stop."""
-
-    key: Key
-    ranks: tuple[int, ...]
-
-
-class NodeDown(NamedTuple):
-    """Comes after the ends of what ran there, at the same instant."""
-
-    node: str
-    kind: FaultKind
-    reason: str = ""
-
-
-class NodeUp(NamedTuple):
-    node: str
-
-
-class Misplaced(NamedTuple):
-    """Ranks were to start on a node that is down or unknown, or on devices that it lacks."""
-
-    node: str
-
-
-Happening = Started | Ended | Stopped | NodeDown | NodeUp | Misplaced
-
-
-class _Run:
-    """A gang while something of it holds devices."""
-
-    __slots__ = ("alive", "awaited", "broken", "gang", "stopping", "whole")
-
-    def __init__(self, gang: Gang) -> None:
-        self.gang = gang
-        self.alive = {rank for part in gang.parts for rank in part.ranks}
-        # Every rank is still there.
-        self.whole = True
-        # A fault took a rank, which the others wait for in vain.
-        self.broken = False
-        # Ranks that are still to come up.
-        self.awaited = 0
-        self.stopping = False
-
-
-class _Node:
-    __slots__ = ("busy", "devices", "down_until", "model", "runs", "up", "withheld")
-
-    def __init__(self, model: NodeModel) -> None:
-        self.model = model
-        self.up = True
-        # Its pool has not rented it.
-        self.withheld = False
-        self.down_until = 0.0
-        # Sets of devices are bits, so that claiming eight costs no more than claiming one.
-        self.devices = (1 << model.gpus) - 1
-        self.busy = 0
-        # Who runs here, in the order of arrival, and with how many ranks.
-        self.runs: dict[_Run, int] = {}
 
 
 class Machine:
@@ -115,17 +43,11 @@ class Machine:
         self._tell = tell
         self._delays = cluster.delays
         self._seed = cluster.seed
-        self._nodes = {node.name: _Node(node) for node in cluster.nodes}
-        self._runs: dict[Key, _Run] = {}
+        self._books = Books(cluster.nodes)
+        self._nodes = self._books.nodes
+        self._runs: dict[Key, Run] = {}
         self.training = Training(env, cluster, self._trained)
-        for fault in cluster.faults.script:
-            self._expect(iter((fault,)))
-        racks = defaultdict[str, list[str]](list)
-        for node in cluster.nodes:
-            self._expect(node_faults(node.name, node.rack, cluster.faults, cluster.seed))
-            racks[node.rack].append(node.name)
-        for rack, names in racks.items():
-            self._expect(rack_faults(rack, tuple(names), cluster.faults, cluster.seed))
+        expect_faults(env, cluster, befall=self._befall, warn=self._warn)
 
     @property
     def nodes(self) -> Iterable[str]:
@@ -137,9 +59,9 @@ class Machine:
         return self._runs.keys()
 
     def node(self, name: str) -> tuple[NodeModel, bool] | None:
-        """A node and whether it is up, or None if there is no such node."""
+        """A node and whether it is there to stay, or None if there is no such node."""
         node = self._nodes.get(name)
-        return None if node is None else (node.model, node.up)
+        return None if node is None else (node.model, node.up and node.warned_until is None)
 
     def withhold(self, name: str, *, quietly: bool = False) -> None:
         """An idle node leaves the cluster until it is brought; quietly if it never was there."""
@@ -165,17 +87,7 @@ class Machine:
 
     def holders(self) -> Iterator[tuple[NodeModel, int, Key | None]]:
         """Every device of a node that is up, and the gang that holds it."""
-        for node in self._nodes.values():
-            if not node.up:
-                continue
-            held: dict[int, Key] = {}
-            for run in node.runs:
-                for rank in run.alive:
-                    place = run.gang.places[rank]
-                    if place.node == node.model.name:
-                        held.update(dict.fromkeys(place.devices, run.gang.key))
-            for device in range(node.model.gpus):
-                yield node.model, device, held.get(device)
+        return self._books.holders()
 
     def start(self, gang: Gang, *, since_s: float = 0.0) -> None:
         """Gives every rank its devices now; ranks whose place is down or unknown end at once.
@@ -183,8 +95,8 @@ class Machine:
         A gang that was asked for `since_s` ago, elsewhere, has that much of its start behind it.
         """
         assert gang.key not in self._runs, f"{gang.key} runs already"
-        run = _Run(gang)
-        homeless = self._claim(run)
+        run = Run(gang)
+        homeless = self._books.claim(run)
         if homeless:
             run.alive.difference_update(homeless)
             run.whole = False
@@ -205,13 +117,15 @@ class Machine:
     def stop(self, key: Key, *, since_s: float = 0.0) -> None:
         """What is left of the gang goes away, and is told as `Stopped`.
 
+        One that trains on a node which is about to be taken writes a checkpoint first, in time.
         If it was told `since_s` ago, elsewhere, that much of the time it takes is over.
         """
         run = self._runs.get(key)
         if run is not None and not run.stopping:
             run.stopping = True
-            self.training.end(key)
-            self._after(max(0.0, self._delays.stop_s - since_s), partial(self._vanish, run))
+            written_s = self.training.end(key, noticed_s=self._notice_s(run))
+            stop_s = max(self._delays.stop_s, written_s)
+            self._after(max(0.0, stop_s - since_s), partial(self._vanish, run))
 
     def stop_ranks(self, key: Key, ranks: Iterable[int]) -> None:
         """Some ranks of a gang go away, and the others go on."""
@@ -220,7 +134,7 @@ class Machine:
         if run is not None and not run.stopping and leaving & run.alive:
             self._after(self._delays.stop_s, partial(self._drop, run, leaving))
 
-    def _drop(self, run: _Run, leaving: frozenset[int], _: Event) -> None:
+    def _drop(self, run: Run, leaving: frozenset[int], _: Event) -> None:
         ranks = tuple(sorted(leaving & run.alive))
         if ranks:
             self._release(run, ranks)
@@ -243,10 +157,9 @@ class Machine:
             self._after(repair_s, partial(self._repair, node))
         if not node.up:
             return
-        node.up = False
+        node.up, node.warned_until = False, None
         for run in list(node.runs):
-            places = run.gang.places
-            ranks = tuple(rank for rank in sorted(run.alive) if places[rank].node == name)
+            ranks = _ranks_on(run, name)
             if run.gang.together:
                 self.training.end(run.gang.key, noticed_s=noticed_s)
             self._release(run, ranks)
@@ -254,23 +167,6 @@ class Machine:
             self._tell(Ended(run.gang.key, (End(ranks, None, kind, name, reason),)))
         assert not node.runs, f"{name} is down, and something runs there"
         self._tell(NodeDown(name, kind, reason))
-
-    def _claim(self, run: _Run) -> list[int]:
-        """Takes every rank's devices, and returns the ranks whose devices are not there."""
-        nodes, places = self._nodes, run.gang.places
-        homeless = []
-        for part in run.gang.parts:
-            for rank in part.ranks:
-                place = places[rank]
-                node = nodes.get(place.node)
-                devices = _bits(place.devices)
-                if node is None or not node.up or devices & ~node.devices:
-                    homeless.append(rank)
-                    continue
-                assert not node.busy & devices, f"{run.gang.key}: {place} is taken"
-                node.busy |= devices
-                node.runs[run] = node.runs.get(run, 0) + 1
-        return homeless
 
     def _turn_away(self, gang: Gang, ranks: list[int]) -> None:
         by_node = defaultdict[str, list[int]](list)
@@ -281,17 +177,8 @@ class Machine:
         for node in by_node:
             self._tell(Misplaced(node))
 
-    def _release(self, run: _Run, ranks: Iterable[int]) -> None:
-        nodes, places = self._nodes, run.gang.places
-        for rank in ranks:
-            place = places[rank]
-            node = nodes[place.node]
-            node.busy ^= _bits(place.devices)
-            node.runs[run] -= 1
-            if not node.runs[run]:
-                del node.runs[run]
-        run.alive.difference_update(ranks)
-        run.whole = False
+    def _release(self, run: Run, ranks: Iterable[int]) -> None:
+        self._books.release(run, ranks)
         if not run.alive:
             self.training.end(run.gang.key)
             del self._runs[run.gang.key]
@@ -310,7 +197,7 @@ class Machine:
             for rank in ranks
         ]
 
-    def _come_up(self, run: _Run, ranks: tuple[int, ...], _: Event) -> None:
+    def _come_up(self, run: Run, ranks: tuple[int, ...], _: Event) -> None:
         if run.stopping or not run.alive:
             return
         gang, up = run.gang, _living(run, ranks)
@@ -323,7 +210,7 @@ class Machine:
         elif run.awaited == 0:
             self._work(run, gang.parts)
 
-    def _work(self, run: _Run, parts: Sequence[Part]) -> None:
+    def _work(self, run: Run, parts: Sequence[Part]) -> None:
         """Lets parts that take equally long end in one event."""
         by_time: dict[float, list[Part]] = {}
         if run.gang.mishap is not None:
@@ -337,10 +224,10 @@ class Machine:
         for left_s, alike in by_time.items():
             self._after(left_s, partial(self._finish, run, alike))
 
-    def _finish(self, run: _Run, parts: Sequence[Part], _: Event) -> None:
+    def _finish(self, run: Run, parts: Sequence[Part], _: Event) -> None:
         self._end_parts(run, parts)
 
-    def _end_parts(self, run: _Run, parts: Sequence[Part]) -> None:
+    def _end_parts(self, run: Run, parts: Sequence[Part]) -> None:
         if run.stopping or run.broken or not run.alive:
             return
         ends = [End(ranks, part.code) for part in parts if (ranks := _living(run, part.ranks))]
@@ -355,7 +242,7 @@ class Machine:
         if run is not None and run.gang is gang:
             self._end_parts(run, parts)
 
-    def _slip(self, run: _Run, mishap: Mishap, _: Event) -> None:
+    def _slip(self, run: Run, mishap: Mishap, _: Event) -> None:
         """A rank exits by itself, and the others wait for it in vain."""
         if run.stopping or run.broken or mishap.rank not in run.alive:
             return
@@ -366,39 +253,36 @@ class Machine:
         end = End((mishap.rank,), mishap.code, reason=mishap.reason)
         self._tell(Ended(run.gang.key, (end,)))
 
-    def _vanish(self, run: _Run, _: Event) -> None:
+    def _vanish(self, run: Run, _: Event) -> None:
         ranks = tuple(sorted(run.alive))
         if ranks:
             self._release(run, ranks)
             self._tell(Stopped(run.gang.key, ranks))
 
-    def _repair(self, node: _Node, _: Event) -> None:
+    def _repair(self, node: Node, _: Event) -> None:
         if not node.up and not node.withheld and self._env.now >= node.down_until:
             node.up = True
             self._tell(NodeUp(node.model.name))
-
-    def _expect(self, faults: Iterator[Fault]) -> None:
-        """Waits for the next fault that is not over yet; one that is under way strikes now."""
-        now = self._env.now
-        fault = next((f for f in faults if f.at_s >= now or f.over_at_s > now), None)
-        if fault is None:
-            return
-        if fault.at_s >= now:
-            self._after(fault.at_s - now, partial(self._strike, fault, faults))
-        else:
-            left_s = None if fault.repair_s is None else fault.over_at_s - now
-            self._befall(fault, left_s)
-            self._expect(faults)
-
-    def _strike(self, fault: Fault, faults: Iterator[Fault], _: Event) -> None:
-        self._befall(fault, fault.repair_s)
-        self._expect(faults)
 
     def _befall(self, fault: Fault, left_s: float | None) -> None:
         if not fault.kind.takes_node:
             self.training.degrade(fault.node, fault.kind, fault.factor, left_s)
             return
         self.fail(fault.node, left_s, fault.kind, reason=fault.cause, noticed_s=fault.notice_s)
+
+    def _warn(self, fault: Fault, left_s: float) -> None:
+        node = self._nodes[fault.node]
+        if not node.up or not fault.kind.takes_node:
+            return
+        node.warned_until = self._env.now + left_s
+        there = tuple((run.gang.key, _ranks_on(run, fault.node)) for run in node.runs)
+        self._tell(NodeWarned(fault.node, fault.kind, left_s, there))
+
+    def _notice_s(self, run: Run) -> float:
+        """How long the soonest of its nodes that will be taken is still there; 0 if all stay."""
+        places = run.gang.places
+        ends = [self._nodes[places[rank].node].warned_until for rank in run.alive]
+        return max(0.0, min((end for end in ends if end), default=0.0) - self._env.now)
 
     def _after(self, delay_s: float, call: Callable[[Event], None]) -> None:
         Timeout(self._env, delay_s).callbacks.append(call)
@@ -410,7 +294,12 @@ def _coming(parts: tuple[Part, ...]) -> tuple[int, ...]:
     return coming[0] if len(coming) == 1 else tuple(sorted(chain.from_iterable(coming)))
 
 
-def _living(run: _Run, ranks: tuple[int, ...]) -> tuple[int, ...]:
+def _ranks_on(run: Run, node: str) -> tuple[int, ...]:
+    places = run.gang.places
+    return tuple(rank for rank in sorted(run.alive) if places[rank].node == node)
+
+
+def _living(run: Run, ranks: tuple[int, ...]) -> tuple[int, ...]:
     return ranks if run.whole else tuple(rank for rank in ranks if rank in run.alive)
 
 
@@ -419,16 +308,6 @@ def _only(parts: tuple[Part, ...], ranks: tuple[int, ...]) -> list[Part]:
     chosen = set(ranks)
     reduced = [part._replace(ranks=tuple(r for r in part.ranks if r in chosen)) for part in parts]
     return [part for part in reduced if part.ranks]
-
-
-# Bounded, because a pool of thousands of GPUs has no end of combinations.
-@lru_cache(maxsize=4096)
-def _bits(devices: tuple[int, ...]) -> int:
-    bits = 0
-    for device in devices:
-        assert not bits >> device & 1, f"device {device} twice for one rank"
-        bits |= 1 << device
-    return bits
 
 
 def _fraction(name: str) -> float:

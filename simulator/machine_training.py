@@ -77,15 +77,22 @@ class Training:
         self._time(moved)
         return True
 
-    def end(self, key: Key, *, noticed_s: float = 0.0) -> None:
-        """A gang no longer trains, whatever became of it."""
-        if key in self._going:
-            _, work = self._going[key]
-            progress = self._close(key, noticed_s)
-            if progress.done < work.steps:
-                self.saved[work.resume] = progress.kept
-                lost = self.lost_s.get(work.resume, 0.0)
-                self.lost_s[work.resume] = lost + progress.lost_s
+    def end(self, key: Key, *, noticed_s: float = 0.0) -> float:
+        """A gang no longer trains, whatever became of it.
+
+        With enough notice it writes one more checkpoint; how long that takes is returned.
+        """
+        if key not in self._going:
+            return 0.0
+        _, work = self._going[key]
+        progress = self._close(key, noticed_s)
+        if progress.done < work.steps:
+            self.saved[work.resume] = progress.kept
+            lost = self.lost_s.get(work.resume, 0.0)
+            self.lost_s[work.resume] = lost + progress.lost_s
+        how = work.recipe.checkpoint
+        wrote = noticed_s > 0.0 and how is not None and noticed_s >= how.write_s
+        return how.write_s if wrote and how is not None else 0.0
 
     def degrade(self, node: str, kind: FaultKind, factor: float, for_s: float | None) -> None:
         """A node that stays up goes slower, for a while or for good."""

@@ -16,7 +16,7 @@ import simpy
 
 from adapters.asyncio_clock import AsyncioClock
 from adapters.pacer import Pacer
-from adapters.simulated_cluster import SimulatedCluster, cluster
+from adapters.simulated_cluster import SimulatedCluster, reporting
 from controlplane import events as e
 from controlplane.commands import (
     Report,
@@ -290,13 +290,13 @@ def test_a_rank_that_the_log_calls_lost_has_died_with_its_node() -> None:
 
 
 def test_attempts_that_are_over_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "OVER_KEPT", 2)
+    monkeypatch.setattr(reporting, "OVER_KEPT", 2)
     bench = Bench()
     jobs = [placed(HALF_AND_HALF, spec(), id=f"job-{i}") for i in range(4)]
     for job in jobs:
         bench.ask(launch(job))
         bench.until(bench.env.now + 100.0)
-    assert list(bench.cluster._seen) == ["job-2", "job-3"]
+    assert list(bench.cluster._reporter.seen) == ["job-2", "job-3"]
     bench.ask(launch(running(jobs[0], ORIGIN + 5.0)))
     assert codes(bench.until(bench.env.now + 1.0)) == {0: 0, 1: 0}
 

@@ -4,14 +4,15 @@ from typing import Any
 
 import pytest
 
-from controlplane.commands import ReportRanks
+from controlplane.commands import ReportCluster, ReportNodeLost, ReportRanks
+from controlplane.effects import Survey
 from controlplane.model import Cause, Training, Workload
 from simulator.faults import PRESETS, Fault, FaultKind, FaultModel
 from simulator.faults.job_failures import job_failure
 from simulator.topology import ClusterModel, parse_cluster
 from simulator.trainer import Trainer
 from simulator.training.pace import Recipe
-from tests.adapters.test_simulated_cluster import Bench, at_once
+from tests.adapters.test_simulated_cluster import ORIGIN, Bench, at_once
 from tests.gangs import launch, on, placed, running, spec, stop
 
 START_S = 5.0
@@ -99,6 +100,42 @@ def test_spot_notice_lets_a_gang_save_all() -> None:
     bench.ask(launch(placed(on("a-0:0,1,2,3"), spec(1, gpus=4, work=work))))
     bench.until(START_S + 251.0)
     assert sum(bench.cluster.lost_s.values()) == 0.0
+
+
+def test_a_spot_notice_is_told_before_the_node_goes() -> None:
+    fault = Fault(START_S + 250.0, "a-0", 60.0, FaultKind.SPOT_RECLAIM, notice_s=120.0)
+    bench = Bench(_cluster(FaultModel(script=(fault,))))
+    work = _work(steps=100_000, checkpoint_s=100.0, checkpoint_write_s=10.0)
+    job = placed(on("a-0:0,1", "a-1:0,1"), spec(2, gpus=2, work=work))
+    bench.ask(launch(job))
+    told = [(at, r) for at, r in bench.until(START_S + 131.0) if at > START_S]
+    (at, leaving), (_, lost) = told
+    assert at == START_S + 130.0
+    assert isinstance(leaving, ReportRanks)
+    assert [(x.rank, x.cause) for x in leaving.leaving] == [(0, Cause.SPOT_RECLAIM)]
+    assert lost == ReportNodeLost(node="a-0", message="node a-0 will be reclaimed in 120 s")
+    # The gang is moved: it writes a checkpoint, which takes longer than to stop, and is gone.
+    bench.ask(stop(running(job, ORIGIN + START_S)))
+    gone = [(at, r) for at, r in bench.until(START_S + 249.0) if isinstance(r, ReportRanks)]
+    assert [(at, r.gone) for at, r in gone if r.gone] == [(pytest.approx(START_S + 141.0), (0, 1))]
+    assert sum(bench.cluster.lost_s.values()) == 0.0
+    # Whoever asks for the nodes meanwhile learns that this one takes no work.
+    bench.ask(Survey())
+    (survey,) = [r for _, r in bench.news() if isinstance(r, ReportCluster)]
+    assert [node.name for node in survey.down] == ["a-0"]
+
+
+def test_notice_that_is_too_short_for_a_checkpoint_saves_nothing() -> None:
+    fault = Fault(START_S + 250.0, "a-0", 60.0, FaultKind.SPOT_RECLAIM, notice_s=5.0)
+    bench = Bench(_cluster(FaultModel(script=(fault,))))
+    work = _work(steps=100_000, checkpoint_s=100.0, checkpoint_write_s=10.0)
+    job = placed(on("a-0:0,1,2,3"), spec(1, gpus=4, work=work))
+    bench.ask(launch(job))
+    bench.until(START_S + 246.0)
+    bench.ask(stop(running(job, ORIGIN + START_S)))
+    bench.until(START_S + 251.0)
+    # Two checkpoints of 110 s each hold the first 220 s of 246.
+    assert sum(bench.cluster.lost_s.values()) == pytest.approx(26.0)
 
 
 def test_a_slow_node_is_felt_while_it_is_slow() -> None:

@@ -32,6 +32,7 @@ T_95 = 2.262
 COVERED = 0.95
 # How seldom a right engine may fail, had the seeds been drawn.
 UNLUCKY = 1e-3
+LONG = (pytest.mark.slow, pytest.mark.timeout(3600))
 
 
 def erlang_c_wait_s(servers: int, load: float) -> float:
@@ -117,9 +118,9 @@ def test_the_rule_lets_few_right_engines_fail_and_few_wrong_ones_pass() -> None:
     ("servers", "load", "jobs", "seeds", "reference_s"),
     [
         pytest.param(2, 0.5, 600, 20, 1200.0, id="c=2 rho=0.5"),
-        pytest.param(8, 0.7, 4_000, 20, 405.904, id="c=8 rho=0.7", marks=pytest.mark.slow),
-        pytest.param(16, 0.9, 40_000, 12, 1330.523, id="c=16 rho=0.9", marks=pytest.mark.slow),
-        pytest.param(128, 0.95, 60_000, 8, 257.505, id="c=128 rho=0.95", marks=pytest.mark.slow),
+        pytest.param(8, 0.7, 4_000, 20, 405.904, id="c=8 rho=0.7", marks=LONG),
+        pytest.param(16, 0.9, 40_000, 12, 1330.523, id="c=16 rho=0.9", marks=LONG),
+        pytest.param(128, 0.95, 60_000, 8, 257.505, id="c=128 rho=0.95", marks=LONG),
     ],
 )
 def test_waits_are_those_of_erlang(

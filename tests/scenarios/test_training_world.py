@@ -14,7 +14,7 @@ from adapters.simulated_cluster import SimulatedCluster
 from controlplane.commands import SubmitJob
 from controlplane.engine import Engine, EngineOptions
 from controlplane.job import Phase
-from controlplane.model import DoneWhen, JobSpec, Role, Training, Workload
+from controlplane.model import Cause, DoneWhen, JobSpec, Role, Training, Workload
 from simulator.topology import parse_cluster
 from tests.adapters.test_simulated_cluster import at_once
 
@@ -95,6 +95,37 @@ def test_training_survives_faults_and_every_job_ends() -> None:
     assert sum(cluster.lost_s.values()) > 0.0
     assert cluster.spent["cloud"] > 0.0
     engine.world.check()
+
+
+def test_a_notice_moves_a_gang_before_its_node_is_taken() -> None:
+    """Two equal nodes; the one that the gang got is reclaimed after a notice of two minutes."""
+    rack = {"name": "a", "nodes": 2, "gpus": 4, "gpu_type": "P100", "link": "pcie3"}
+    notice = {"at_s": 1_000, "node": "a-0", "kind": "spot_reclaim", "repair_s": 1e6}
+    document = {"racks": [rack], "faults": {"script": [notice | {"notice_s": 120}]}}
+    env, log = simpy.Environment(), MemoryLog()
+    cluster = SimulatedCluster(env, parse_cluster(document))
+    engine = Engine(SimpyClock(env), log, cluster, EngineOptions(resync_s=None))
+    as_process(env, engine.run())
+    training = Training(model="resnet50", steps=20_000, checkpoint_s=600.0, checkpoint_write_s=30.0)
+    spec = JobSpec(
+        roles=(Role(name="Worker", gpus=4),),
+        done_when=DoneWhen("Worker"),
+        workload=Workload(training=training),
+    )
+    env.run(until=10.0)
+    command = SubmitJob(id="c", actor="ann", job="j", namespace="t", name="spot", spec=spec)
+    engine.submit(command)
+    env.run(until=999.0)
+    job = engine.world.jobs["j"]
+    assert job.attempt is not None
+    # A second before the reclaim it runs elsewhere already, and nothing is lost.
+    assert [(r.cause, r.at) for r in job.restarts] == [(Cause.SPOT_RECLAIM, 880.0)]
+    assert {slot.node for slot in job.attempt.placement} == {"a-1"}
+    assert job.phase is Phase.RUNNING
+    assert sum(cluster.lost_s.values()) == 0.0
+    env.run(until=20_000.0)
+    assert engine.world.jobs["j"].phase is Phase.SUCCEEDED
+    assert len(engine.world.jobs["j"].restarts) == 1
 
 
 def test_conditions_make_some_jobs_fail_by_themselves() -> None:

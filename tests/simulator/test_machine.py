@@ -9,19 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.faults import Fault, FaultKind, FaultModel
-from simulator.machine import (
+from simulator.gangs import Gang, Part
+from simulator.happenings import (
     End,
     Ended,
-    Gang,
     Happening,
-    Machine,
     Misplaced,
     NodeDown,
     NodeUp,
-    Part,
     Started,
     Stopped,
 )
+from simulator.machine import Machine
 from simulator.topology import ClusterModel, Delays, NodeModel
 
 DELAYS = Delays(start_s=5.0, stop_s=2.0)

@@ -6,7 +6,9 @@ import pytest
 import simpy
 
 from simulator.autoscaling import Autoscaler
-from simulator.machine import Gang, Machine, NodeDown, NodeUp, Part
+from simulator.gangs import Gang, Part
+from simulator.happenings import NodeDown, NodeUp
+from simulator.machine import Machine
 from simulator.pools import Pool, Rent, ready_after_s, wanted_nodes
 from simulator.topology import parse_cluster
 from tests.gangs import on
