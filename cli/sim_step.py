@@ -16,19 +16,9 @@ from cli.sim_place import (
     wrong,
 )
 from cli.tables import write_json
-from simulator.training.exchange import Scheme
 from simulator.training.pace import BadRecipe, Pace, Recipe, pace
 from simulator.training.placement import Place
-
-SCHEMES = {
-    "ring": Scheme.ALL_REDUCE,
-    "ps": Scheme.PS_GPU,
-    "ps-node": Scheme.PS_NODE,
-    "ps-split": Scheme.PS_SPLIT,
-    "ps-async": Scheme.PS_ASYNC,
-    "fsdp": Scheme.SHARDED,
-    "mpi": Scheme.MPI,
-}
+from simulator.training.plans import SCHEMES
 
 
 @click.command()

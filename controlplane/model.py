@@ -105,6 +105,9 @@ class Training(Value, frozen=True, kw_only=True):
     # A checkpoint after so much work, and how long it holds the work up; 0 means none.
     checkpoint_s: float = 0.0
     checkpoint_write_s: float = 0.0
+    # An evaluation of so many seconds after so many steps of training; 0 means none.
+    evaluate_steps: int = 0
+    evaluate_s: float = 0.0
 
 
 class Workload(Value, frozen=True):

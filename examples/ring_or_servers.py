@@ -10,9 +10,9 @@ The same from the terminal: muster sim step --model resnet50 --gpu P100 --link p
 from simulator.hardware.gpus import find_gpu
 from simulator.hardware.links import find_link
 from simulator.hardware.networks import find_network
-from simulator.training.exchange import Scheme
 from simulator.training.pace import Recipe, pace
 from simulator.training.placement import Place
+from simulator.training.plans import Scheme
 
 
 def place(gpus: int) -> Place:

@@ -172,6 +172,7 @@ def _fabric(fields: Fields, nodes: tuple[NodeModel, ...]) -> Fabric:
         ),
         oversubscription=fields.number("oversubscription", 1.0, least=0.1),
         hop_us=fields.number("hop_us", 0.6),
+        port_buffer_kb=fields.number("port_buffer_kb", Fabric().port_buffer_kb),
     )
     fields.done()
     return fabric

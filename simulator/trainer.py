@@ -15,14 +15,16 @@ from simulator.fluid import Flow, Fluid, Key
 from simulator.node_hardware import Hardware
 from simulator.topology import ClusterModel
 from simulator.training.checkpoints import Checkpointing
-from simulator.training.exchange import Scheme
 from simulator.training.pace import Pace, Recipe, pace
 from simulator.training.placement import Place
+from simulator.training.plans import Scheme
 from simulator.wiring import Wiring, nic
 
 PACES_MAX = 10_000
 # Schemes whose traffic goes around a ring; in the others everyone sends to everyone.
-RINGS = frozenset({Scheme.ALL_REDUCE, Scheme.SHARDED, Scheme.NONE})
+RINGS = frozenset(
+    {Scheme.ALL_REDUCE, Scheme.SHARDED, Scheme.HIERARCHICAL, Scheme.TORUS, Scheme.NONE}
+)
 
 
 class Progress(NamedTuple):

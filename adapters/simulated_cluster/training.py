@@ -6,19 +6,8 @@ from controlplane.job import Job
 from controlplane.model import JobSpec, Training
 from simulator.gangs import Work
 from simulator.training.checkpoints import Checkpointing
-from simulator.training.exchange import Scheme
 from simulator.training.pace import BadRecipe, Recipe, check
-
-# What people call the ways to exchange gradients.
-SCHEMES = {
-    "ring": Scheme.ALL_REDUCE,
-    "ps": Scheme.PS_GPU,
-    "ps-node": Scheme.PS_NODE,
-    "ps-split": Scheme.PS_SPLIT,
-    "ps-async": Scheme.PS_ASYNC,
-    "fsdp": Scheme.SHARDED,
-    "mpi": Scheme.MPI,
-}
+from simulator.training.plans import SCHEMES
 
 
 def training_of(job: Job) -> Work | None:
@@ -67,6 +56,8 @@ def _recipe(training: Training, servers: int) -> Recipe:
         tensor=training.tensor,
         pipeline=training.pipeline,
         global_batch=training.global_batch,
+        evaluate_steps=training.evaluate_steps,
+        evaluate_s=training.evaluate_s,
         checkpoint=Checkpointing(every_s, training.checkpoint_write_s) if every_s > 0 else None,
     )
 

@@ -232,6 +232,8 @@ _TRAINING: dict[str, tuple[str, type[int] | type[float], tuple[int, int]]] = {
     "global-batch": ("global_batch", int, (0, 1_000_000_000)),
     "checkpoint-seconds": ("checkpoint_s", float, (0, 315_360_000)),
     "checkpoint-write-seconds": ("checkpoint_write_s", float, (0, 315_360_000)),
+    "evaluate-steps": ("evaluate_steps", int, (0, 1_000_000_000)),
+    "evaluate-seconds": ("evaluate_s", float, (0, 315_360_000)),
 }
 
 

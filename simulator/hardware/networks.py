@@ -59,6 +59,8 @@ class Fabric:
     oversubscription: float = 1.0
     # Through one switch, in microseconds.
     hop_us: float = 0.6
+    # What one port of a switch holds when more arrives than leaves; shallow ones hold about this.
+    port_buffer_kb: float = 1000.0
 
 
 # Line rates in Gb/s by the names that NICs and services go by.

@@ -1,100 +1,28 @@
-"""How a gang exchanges gradients: for every scheme, what a step has to move and when.
+"""How a gang exchanges gradients: for every scheme, what a step has to move and when."""
 
-A `Plan` holds what the step needs to know: the lines of `buckets.Exposure`, how long a byte takes
-at full bandwidth, what must come before the forward pass or after the step, and how many bytes
-leave each node, which is what other gangs on the same links feel.
-"""
-
-from dataclasses import dataclass
-from enum import StrEnum
 from math import log2
 
 import numpy as np
 
 from simulator.collectives import nccl
-from simulator.collectives import parameter_server as ps
-from simulator.collectives.buckets import MIB, Exposure, Fusion, exposure, fill
+from simulator.collectives.buckets import exposure, fill
 from simulator.collectives.compression import COMPRESSIONS, encode_s, wire_bytes
 from simulator.constants import Constants
 from simulator.hardware.links import Wiring
-from simulator.hardware.networks import Transport
-from simulator.training.placement import TCP_SHARE, Place
-
-# Bytes and share of the backward pass of each layer's gradient, last layer first.
-Gradients = tuple[tuple[float, float], ...]
+from simulator.training.grouped_exchange import grouped
+from simulator.training.placement import Place
+from simulator.training.plans import NOTHING, Gradients, Plan, Scheme, Software, pieces
+from simulator.training.served_exchange import served
 
 # Where nothing is said of switches: eight nodes a leaf, and between leaves half of what they send.
 # Butterflies feel it, rings do not. (Omni-Path under 16 and 32 nodes: 53 and 77 % more by this
 # rule, 54 and 78 % measured.)
 USUAL_LEAF = 8
 USUAL_OVERSUBSCRIPTION = 2.0
-# TensorFlow's servers reached this where packets are large (IP over Aries), in GB/s.
-PS_LARGE_PACKETS_GBS = 2.3
 # Horovod's background thread wakes this often, and a step waits for it once.
 HOROVOD_CYCLE_S = 5e-3
-# The stream is kept busy in about this many pieces: fine enough that no bucket stands out.
-PIECES = 16
 # PCIe between host and device.
 HOST_LINK_GBS = 12.0
-
-
-class Scheme(StrEnum):
-    # NCCL's all-reduce, as it chooses.
-    ALL_REDUCE = "ring"
-    # All-gather twice and reduce-scatter once (ZeRO-3, FSDP).
-    SHARDED = "fsdp"
-    # All-reduce on the CPUs over MPI.
-    MPI = "mpi_cpu"
-    # Parameter servers on the nodes: every GPU is a client; or each node sums first; or tensors
-    # are split over servers besides.
-    PS_GPU = "ps_gpu"
-    PS_NODE = "ps_node"
-    PS_SPLIT = "ps_node_split"
-    # Every GPU is a client and waits for nobody: each at its own pace, on stale parameters.
-    PS_ASYNC = "ps_async"
-    # Inside one node: variables in host memory, or spread over the GPUs.
-    PS_HOST = "ps_cpu_local"
-    PS_DEVICES = "ps_gpu_local"
-    # Signs only, summed stripe by stripe.
-    ONE_BIT = "1bit"
-    NONE = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Software:
-    """What the framework does with gradients besides moving them."""
-
-    # The exchange runs beside the backward pass.
-    overlap: bool = True
-    # Added once to every step that crosses the network.
-    cycle_s: float = 0.0
-    # NCCL 1 built a single ring.
-    single_ring: bool = False
-    servers: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One step's exchange at full bandwidth. Seconds a byte are for bytes of the gradient."""
-
-    exposure: Exposure
-    intra_s_per_byte: float = 0.0
-    net_s_per_byte: float = 0.0
-    # Parameters that the forward pass waits for, hidden behind it as far as it lasts.
-    fetch_net_s: float = 0.0
-    # What is added to the step whatever else happens.
-    tail_s: float = 0.0
-    tail_net_s: float = 0.0
-    overlap: bool = True
-    # Bytes that leave (and enter) each node in a step.
-    node_bytes: float = 0.0
-
-    def s_per_byte(self, share: float = 1.0) -> float:
-        """With a share of the bandwidth between nodes; inside them nobody shares."""
-        return max(self.intra_s_per_byte, self.net_s_per_byte / share)
-
-
-_NOTHING = Exposure((), 0.0, 0.0)
 
 
 def plan(
@@ -108,37 +36,37 @@ def plan(
     """The exchange of one step. `largest_bytes` is the biggest tensor, for parameter servers."""
     size = sum(part for part, _ in gradients)
     if place.ranks <= 1 or scheme is Scheme.NONE or size <= 0.0:
-        return Plan(_NOTHING)
+        return Plan(NOTHING)
     match scheme:
         case Scheme.ALL_REDUCE:
             return _all_reduce(place, gradients, constants, software, volume=1.0)
         case Scheme.SHARDED:
             return _all_reduce(place, gradients, constants, software, volume=1.5)
+        case Scheme.HIERARCHICAL | Scheme.TORUS if place.nodes > 1 and place.per_node > 1:
+            return grouped(place, gradients, scheme, constants, software)
+        case Scheme.HIERARCHICAL | Scheme.TORUS:
+            # With one GPU a node, or one node, there is one ring.
+            return _all_reduce(place, gradients, constants, software, volume=1.0)
         case Scheme.MPI:
             return _mpi(place, gradients, constants, software)
         case Scheme.ONE_BIT:
             return _one_bit(place, gradients, constants)
         case Scheme.PS_ASYNC if place.nodes > 1:
             # Nobody waits for an exchange; what it costs is in the pace of each client.
-            return Plan(_NOTHING, node_bytes=2.0 * place.per_node * size)
+            return Plan(NOTHING, node_bytes=2.0 * place.per_node * size)
         case Scheme.PS_HOST:
             return _host_variables(place, gradients, constants)
         case _ if place.nodes == 1:
             return _device_variables(place, gradients)
         case _:
-            return _servers(place, gradients, scheme, constants, software, largest_bytes)
-
-
-def _pieces(size: float) -> Fusion:
-    cap = min(64.0 * MIB, size / PIECES)
-    return Fusion(cap, cap)
+            return served(place, gradients, scheme, constants, software, largest_bytes)
 
 
 def _all_reduce(
     place: Place, gradients: Gradients, constants: Constants, software: Software, volume: float
 ) -> Plan:
     size = sum(part for part, _ in gradients)
-    buckets = fill(gradients, _pieces(size))
+    buckets = fill(gradients, pieces(size))
     sizes = np.array([bucket.size_bytes for bucket in buckets])
     intra = place.intra_gbs()
     if software.single_ring and place.link.wiring is Wiring.CUBE_MESH:
@@ -192,7 +120,7 @@ def _mpi(place: Place, gradients: Gradients, constants: Constants, software: Sof
     on_host = 2.0 * per_node / (HOST_LINK_GBS * 1e9) + (ranks - 1) / ranks / host
     steps_s = 2.0 * log2(ranks) * constants.mpi_hop_us * 1e-6
     return Plan(
-        exposure(fill(gradients, _pieces(size)), lambda _: steps_s),
+        exposure(fill(gradients, pieces(size)), lambda _: steps_s),
         intra_s_per_byte=on_host,
         net_s_per_byte=node_bytes / size / net + on_host,
         tail_s=software.cycle_s if place.nodes > 1 else 0.0,
@@ -209,7 +137,7 @@ def _one_bit(place: Place, gradients: Gradients, constants: Constants) -> Plan:
     moved = 2.0 * (place.ranks - 1) / place.ranks * wire / size / slowest + encoded
     many = place.nodes > 1
     return Plan(
-        exposure(fill(gradients, _pieces(size)), lambda _: 0.0),
+        exposure(fill(gradients, pieces(size)), lambda _: 0.0),
         intra_s_per_byte=encoded if many else moved,
         net_s_per_byte=moved if many else 0.0,
         node_bytes=2.0 * wire if many else 0.0,
@@ -224,7 +152,7 @@ def _host_variables(place: Place, gradients: Gradients, constants: Constants) ->
     host = constants.host_memory_share * place.host.memory_gbs * 1e9
     one_way = max(1.0 / slot, place.ranks / host)
     return Plan(
-        exposure(fill(gradients, _pieces(size)), lambda _: 0.0),
+        exposure(fill(gradients, pieces(size)), lambda _: 0.0),
         intra_s_per_byte=one_way,
         tail_s=one_way * size,
     )
@@ -234,55 +162,4 @@ def _device_variables(place: Place, gradients: Gradients) -> Plan:
     """Variables spread over the GPUs of a node: everyone sends and fetches the other parts."""
     size = sum(part for part, _ in gradients)
     both = 2.0 * (place.ranks - 1) / place.ranks / (place.intra_gbs() * 1e9)
-    return Plan(exposure(fill(gradients, _pieces(size)), lambda _: 0.0), intra_s_per_byte=both)
-
-
-def servers_of(
-    place: Place, clients: int, constants: Constants, software: Software, *, every_gpu: bool
-) -> ps.Servers:
-    """The parameter servers of a gang, one on every second node if nobody says how many."""
-    line = TCP_SHARE * place.network.line_gbs
-    rate = constants.ps_server_gbs
-    if place.network.large_packets:
-        rate = max(rate, PS_LARGE_PACKETS_GBS)
-    # gRPC goes through the network stack even to a server on the same node.
-    loops_back = place.network.transport is Transport.GRPC and place.per_node > 1 and every_gpu
-    return ps.Servers(
-        clients=clients,
-        servers=software.servers or max(1, -(-place.nodes // 2)),
-        server_rate=min(rate, line) * 1e9,
-        client_rate=line * 1e9,
-        clients_per_node=clients / place.nodes,
-        colocated=not loops_back,
-    )
-
-
-def _servers(
-    place: Place,
-    gradients: Gradients,
-    scheme: Scheme,
-    constants: Constants,
-    software: Software,
-    largest_bytes: float,
-) -> Plan:
-    """Parameter servers beside the workers.
-
-    When every GPU is a client, parameters are fetched while the forward pass runs. When a node sums
-    first and keeps copies, they are fetched after the step; where tensors are split and pushed and
-    pulled one by one, both ways run beside the backward pass.
-    """
-    size = sum(part for part, _ in gradients)
-    every_gpu = scheme is Scheme.PS_GPU or (scheme is Scheme.PS_NODE and place.per_node == 1)
-    clients = place.ranks if scheme is Scheme.PS_GPU else place.nodes
-    who = servers_of(place, clients, constants, software, every_gpu=every_gpu)
-    split = scheme is Scheme.PS_SPLIT
-    hot = ps.hottest_bytes(size, who.servers, largest_bytes, split=split)
-    one_way = float(ps.one_way_s(size, who, hot))
-    away = (place.nodes - 1) / place.nodes
-    return Plan(
-        exposure(fill(gradients, _pieces(size)), lambda _: 0.0),
-        net_s_per_byte=one_way * (2.0 if split else 1.0) / size,
-        fetch_net_s=one_way if every_gpu else 0.0,
-        tail_net_s=0.0 if every_gpu or split else one_way,
-        node_bytes=float(clients * hot * away + clients / place.nodes * size * away),
-    )
+    return Plan(exposure(fill(gradients, pieces(size)), lambda _: 0.0), intra_s_per_byte=both)

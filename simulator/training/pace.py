@@ -15,19 +15,13 @@ from simulator.collectives.parameter_server import asynchronous
 from simulator.constants import FITTED, Constants
 from simulator.hardware.names import UnknownHardware
 from simulator.training.checkpoints import Checkpointing, pause_share
-from simulator.training.exchange import (
-    HOROVOD_CYCLE_S,
-    Gradients,
-    Plan,
-    Scheme,
-    Software,
-    plan,
-    servers_of,
-)
+from simulator.training.exchange import HOROVOD_CYCLE_S, plan
 from simulator.training.input_pipeline import input_rates
 from simulator.training.llm import Llm, Parallel, iteration
 from simulator.training.models import Model, find_model, samples_per_s
 from simulator.training.placement import Place
+from simulator.training.plans import Gradients, Plan, Scheme, Software
+from simulator.training.served_exchange import servers_of
 from simulator.training.step import Step, step, straggling
 
 # Bytes on the wire for one parameter's gradient.
@@ -131,6 +125,9 @@ def check(recipe: Recipe, gpus: int) -> Model:
             raise BadRecipe(name, "must be at least 1")
     if recipe.batch < 0 or recipe.global_batch < 0:
         raise BadRecipe("batch", "must not be negative")
+    for name in ("evaluate_steps", "evaluate_s"):
+        if getattr(recipe, name) < 0:
+            raise BadRecipe(name, "must not be negative")
     if recipe.compute_s is not None and recipe.compute_s <= 0:
         raise BadRecipe("compute_s", "must be above 0")
     if _is_cut(recipe, model):

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from simulator.constants import Constants
-from simulator.training.exchange import Plan
+from simulator.training.plans import Plan
 from simulator.training.stragglers import slowest
 
 # The backward pass does twice the work of the forward pass.

@@ -11,17 +11,11 @@ import numpy as np
 
 from simulator.constants import Constants
 from simulator.hardware.names import UnknownHardware
-from simulator.training.exchange import (
-    HOROVOD_CYCLE_S,
-    Gradients,
-    Plan,
-    Scheme,
-    Software,
-    plan,
-)
+from simulator.training.exchange import HOROVOD_CYCLE_S, plan
 from simulator.training.input_pipeline import input_rates
 from simulator.training.models import Model, find_model, samples_per_s
 from simulator.training.placement import Place
+from simulator.training.plans import Gradients, Plan, Scheme, Software
 from simulator.training.step import compute_from, step, straggling
 from simulator.validation.points import BadPoint, Point, place_of
 from simulator.validation.prediction import Prediction

@@ -10,7 +10,7 @@ from simulator.constants import FITTED, NAMES
 from simulator.hardware.gpus import find_gpu
 from simulator.hardware.hosts import Host
 from simulator.hardware.links import find_link
-from simulator.hardware.networks import find_network
+from simulator.hardware.networks import Fabric, find_network
 from simulator.training.checkpoints import (
     Checkpointing,
     best_interval_s,
@@ -18,13 +18,14 @@ from simulator.training.checkpoints import (
     kept_s,
     write_s,
 )
-from simulator.training.exchange import Scheme
 from simulator.training.input_pipeline import input_rates, stall_share
 from simulator.training.layers import alexnet, inception_v3, resnet, vgg16
 from simulator.training.llm import Llm, Parallel, iteration
 from simulator.training.models import MODELS, find_model, samples_per_s
 from simulator.training.pace import BadRecipe, Recipe, pace
 from simulator.training.placement import Place
+from simulator.training.plans import SCHEMES, Scheme
+from simulator.training.served_exchange import incast_s
 from simulator.training.step import compute_from, step
 from simulator.training.stragglers import slowest, slowest_exponential
 
@@ -125,6 +126,74 @@ def test_asynchronous_clients_do_not_wait_for_each_other_but_for_the_hottest_ser
     assert pace(hot, ALIBABA).step().total_s == pytest.approx(floor, rel=0.02)
 
 
+def test_a_hierarchical_exchange_takes_its_phases_one_after_the_other() -> None:
+    place = Place(find_gpu("V100"), find_link("nvlink2"), 64, 8, find_network("100Gb EDR IB"))
+    taken = pace(Recipe("vgg16", scheme=Scheme.HIERARCHICAL), place).step().exchange_busy_s
+    size = MODELS["vgg16"].params * 4.0
+    inside = 2.0 * 7.0 / 8.0 * size / (6 * 22.3e9)
+    across = 2.0 * 7.0 / 8.0 * size / (0.96 * 12.5e9)
+    assert inside + across < taken < 1.05 * (inside + across)
+    # At half of the network only that phase takes twice as long.
+    plan = pace(Recipe("vgg16", scheme=Scheme.HIERARCHICAL), place).plan
+    more = (plan.s_per_byte(0.5) - plan.s_per_byte(1.0)) * size
+    assert more == pytest.approx(across)
+
+
+def test_many_flows_at_once_beat_one_ring_where_a_flow_is_capped() -> None:
+    place = Place(
+        find_gpu("V100"), find_link("nvlink2"), 64, 8, find_network("100GbE", flow_gbps_max=5.0)
+    )
+    ring, hierarchical = (
+        pace(Recipe("vgg16", scheme=scheme), place).step().exchange_busy_s
+        for scheme in (Scheme.ALL_REDUCE, Scheme.HIERARCHICAL)
+    )
+    assert hierarchical < 0.3 * ring
+
+
+def test_a_torus_of_many_nodes_has_few_hops() -> None:
+    place = Place(find_gpu("V100"), find_link("nvlink2"), 1024, 256, find_network("2x100Gb EDR IB"))
+    small = Recipe("lenet5", compute_s=1e-3)
+    rows, torus = (
+        pace(replace(small, scheme=scheme), place).step().exchange_busy_s
+        for scheme in (Scheme.HIERARCHICAL, Scheme.TORUS)
+    )
+    # Rows of 4 and columns of 256 against about 32 by 32.
+    assert torus < 0.5 * rows
+
+
+def test_every_scheme_that_people_may_name_has_a_pace() -> None:
+    for scheme in SCHEMES.values():
+        for ranks, nodes in ((1, 1), (8, 1), (8, 8), (64, 8)):
+            place = Place(find_gpu("P100"), find_link("pcie3"), ranks, nodes, find_network("25GbE"))
+            assert pace(Recipe("resnet50", scheme=scheme), place).step_s() > 0.0
+
+
+def test_a_burst_that_no_port_holds_costs_a_synchronous_step_a_time_out() -> None:
+    """Ten segments of each client against a megabyte and what 25 Gb/s hold in flight."""
+    few, many = (
+        Place(find_gpu("P100"), find_link("pcie3"), ranks, ranks // 8, find_network("25GbE"))
+        for ranks in (64, 512)
+    )
+    assert incast_s(few, 64) == 0.0
+    held = 1e6 + 25e9 / 8 * 100e-6
+    assert incast_s(many, 512) == pytest.approx(0.2 * (1 - held / (512 * 14480)))
+    deep = replace(many, fabric=Fabric(port_buffer_kb=10_000))
+    servers = Recipe("resnet50", scheme=Scheme.PS_GPU, servers=64)
+    lost, held_all = (pace(servers, place).step().total_s for place in (many, deep))
+    assert lost - held_all == pytest.approx(incast_s(many, 512))
+    # Credits between switches, or nobody waiting for anybody: no such burst.
+    by_rdma = replace(many, network=find_network("25GbE RoCE"))
+    assert incast_s(by_rdma, 512) == 0.0
+    alone = replace(servers, scheme=Scheme.PS_ASYNC)
+    assert pace(alone, many).step() == pace(alone, deep).step()
+
+
+def test_evaluation_adds_its_part_to_every_step() -> None:
+    plain = pace(Recipe("resnet50"), ALIBABA).step_s()
+    seen = pace(Recipe("resnet50", evaluate_steps=500, evaluate_s=60.0), ALIBABA).step_s()
+    assert seen == pytest.approx(plain + 60.0 / 500)
+
+
 def test_large_late_layers_hide_better_than_evenly_spread_ones() -> None:
     """VGG's gradients are nearly all ready when the backward pass begins."""
     place = replace(ALIBABA, network=find_network("100Gb IB"))
@@ -216,6 +285,7 @@ def test_stages_pass_on_what_every_micro_batch_makes() -> None:
         (Recipe("resnet50", precision="int4"), "precision"),
         (Recipe("resnet50", tensor=2), "tensor"),
         (Recipe("gpt_175b", tensor=48), "tensor"),
+        (Recipe("resnet50", evaluate_s=-1.0), "evaluate_s"),
         (Recipe("gpt_175b", tensor=8, global_batch=4), "global_batch"),
     ],
 )

@@ -112,6 +112,24 @@ def test_annotations_tell_the_simulator_what_to_do():
     assert job.spec.priority == 7
 
 
+def test_annotations_tell_the_simulator_what_to_train_and_how_often_to_evaluate():
+    annotations = {
+        "sim.muster.dev/model": "resnet50",
+        "sim.muster.dev/scheme": "hierarchical",
+        "sim.muster.dev/evaluate-steps": "500",
+        "sim.muster.dev/evaluate-seconds": "40",
+    }
+    job = read_manifest({**TFJOB, "metadata": {"name": "train", "annotations": annotations}})
+
+    training = job.spec.workload.training
+    assert training is not None
+    assert (training.scheme, training.evaluate_steps, training.evaluate_s) == (
+        "hierarchical",
+        500,
+        40.0,
+    )
+
+
 def test_the_pod_template_is_kept_as_it_came():
     document = tfjob(Worker=replica())
     pod = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]

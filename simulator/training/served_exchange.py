@@ -1,0 +1,83 @@
+"""Parameter servers as a gang's exchange: the hottest of them, and the burst at its port."""
+
+import numpy as np
+
+from simulator.collectives import parameter_server as ps
+from simulator.collectives.buckets import exposure, fill
+from simulator.constants import Constants
+from simulator.hardware.networks import Transport
+from simulator.training.placement import TCP_SHARE, Place
+from simulator.training.plans import Gradients, Plan, Scheme, Software, pieces
+
+# TensorFlow's servers reached this where packets are large (IP over Aries), in GB/s.
+PS_LARGE_PACKETS_GBS = 2.3
+# A connection that was idle for a while begins with ten segments again (RFC 6928, RFC 2861); between
+# two steps it is. So many bytes of each client arrive at once.
+BURST_BYTES = 10 * 1448.0
+# There and back through the switches of a rack and two network stacks.
+ROUND_TRIP_S = 100e-6
+
+
+def incast_s(place: Place, clients: float) -> float:
+    """What the clients' common burst costs a synchronous step at the port of a server.
+
+    It is lost in part where it exceeds what the port and the wire hold, and the last flow of a step
+    then waits for a time-out. Networks with flow control between switches drop nothing.
+    """
+    network = place.network
+    if network.transport is Transport.RDMA or network.large_packets or place.nodes < 2:
+        return 0.0
+    held = place.fabric.port_buffer_kb * 1e3 + network.line_gbs * 1e9 * ROUND_TRIP_S
+    return float(np.asarray(ps.incast_s(clients, BURST_BYTES, held)))
+
+
+def servers_of(
+    place: Place, clients: int, constants: Constants, software: Software, *, every_gpu: bool
+) -> ps.Servers:
+    """The parameter servers of a gang, one on every second node if nobody says how many."""
+    line = TCP_SHARE * place.network.line_gbs
+    rate = constants.ps_server_gbs
+    if place.network.large_packets:
+        rate = max(rate, PS_LARGE_PACKETS_GBS)
+    # gRPC goes through the network stack even to a server on the same node.
+    loops_back = place.network.transport is Transport.GRPC and place.per_node > 1 and every_gpu
+    return ps.Servers(
+        clients=clients,
+        servers=software.servers or max(1, -(-place.nodes // 2)),
+        server_rate=min(rate, line) * 1e9,
+        client_rate=line * 1e9,
+        clients_per_node=clients / place.nodes,
+        colocated=not loops_back,
+    )
+
+
+def served(
+    place: Place,
+    gradients: Gradients,
+    scheme: Scheme,
+    constants: Constants,
+    software: Software,
+    largest_bytes: float,
+) -> Plan:
+    """Parameter servers beside the workers.
+
+    When every GPU is a client, parameters are fetched while the forward pass runs. When a node sums
+    first and keeps copies, they are fetched after the step; where tensors are split and pushed and
+    pulled one by one, both ways run beside the backward pass.
+    """
+    size = sum(part for part, _ in gradients)
+    every_gpu = scheme is Scheme.PS_GPU or (scheme is Scheme.PS_NODE and place.per_node == 1)
+    clients = place.ranks if scheme is Scheme.PS_GPU else place.nodes
+    who = servers_of(place, clients, constants, software, every_gpu=every_gpu)
+    split = scheme is Scheme.PS_SPLIT
+    hot = ps.hottest_bytes(size, who.servers, largest_bytes, split=split)
+    one_way = float(ps.one_way_s(size, who, hot))
+    away = (place.nodes - 1) / place.nodes
+    return Plan(
+        exposure(fill(gradients, pieces(size)), lambda _: 0.0),
+        tail_s=incast_s(place, clients),
+        net_s_per_byte=one_way * (2.0 if split else 1.0) / size,
+        fetch_net_s=one_way if every_gpu else 0.0,
+        tail_net_s=0.0 if every_gpu or split else one_way,
+        node_bytes=float(clients * hot * away + clients / place.nodes * size * away),
+    )
