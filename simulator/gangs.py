@@ -22,12 +22,14 @@ class Place(Protocol):
 class Work(NamedTuple):
     """Steps of training, at the pace that the place allows.
 
-    What a checkpoint holds is remembered under `resume`, so that the next attempt goes on there.
+    What a checkpoint holds is remembered under `resume`, so that the next attempt goes on there; and
+    gangs with the same one train together. Steps count for a gang of `gpus`: fewer need more of them.
     """
 
     recipe: Recipe
     steps: float
     resume: Hashable = None
+    gpus: int = 0
 
 
 class Mishap(NamedTuple):

@@ -31,13 +31,17 @@ from simulator.happenings import (
     Started,
     Stopped,
 )
-from simulator.machine_training import Training
+from simulator.machine_training import Saved, Training
 from simulator.topology import ClusterModel, NodeModel
 
 
 class Machine:
     def __init__(
-        self, env: simpy.Environment, cluster: ClusterModel, tell: Callable[[Happening], None]
+        self,
+        env: simpy.Environment,
+        cluster: ClusterModel,
+        tell: Callable[[Happening], None],
+        saved: Saved | None = None,
     ) -> None:
         self._env = env
         self._tell = tell
@@ -46,7 +50,7 @@ class Machine:
         self._books = Books(cluster.nodes)
         self._nodes = self._books.nodes
         self._runs: dict[Key, Run] = {}
-        self.training = Training(env, cluster, self._trained)
+        self.training = Training(env, cluster, self._trained, saved)
         expect_faults(env, cluster, befall=self._befall, warn=self._warn)
 
     @property
@@ -161,7 +165,7 @@ class Machine:
         for run in list(node.runs):
             ranks = _ranks_on(run, name)
             if run.gang.together:
-                self.training.end(run.gang.key, noticed_s=noticed_s)
+                self.training.end(run.gang.key, noticed_s=noticed_s, whole=True)
             self._release(run, ranks)
             run.broken = run.gang.together
             self._tell(Ended(run.gang.key, (End(ranks, None, kind, name, reason),)))
@@ -182,6 +186,10 @@ class Machine:
         if not run.alive:
             self.training.end(run.gang.key)
             del self._runs[run.gang.key]
+        else:
+            places = run.gang.places
+            training = {r for p in run.gang.parts if p.work is not None for r in p.ranks}
+            self.training.leave(run.gang.key, [places[r] for r in ranks if r in training])
 
     def _start_groups(
         self, key: Key, ranks: tuple[int, ...]
@@ -247,7 +255,7 @@ class Machine:
         if run.stopping or run.broken or mishap.rank not in run.alive:
             return
         if run.gang.together:
-            self.training.end(run.gang.key)
+            self.training.end(run.gang.key, whole=True)
         self._release(run, (mishap.rank,))
         run.broken = run.gang.together
         end = End((mishap.rank,), mishap.code, reason=mishap.reason)

@@ -2,35 +2,68 @@
 
 Rates move ends; a timer that was set for an end that has moved since counts no more. What
 checkpoints hold is kept from attempt to attempt, and what was lost is counted.
+
+Gangs of one job train as one crew: ranks that come later join it, ranks that leave go, and the pace
+is that of whoever is there.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, MutableMapping
 from functools import partial
 
 import simpy
 from simpy.events import Event, Timeout
 
 from simulator.faults import FaultKind
-from simulator.gangs import Gang, Key, Part, Work
+from simulator.gangs import Gang, Key, Part, Place, Work
 from simulator.topology import ClusterModel
 from simulator.trainer import Progress, Trainer
 from simulator.training.pace import Pace, Recipe
 
 Trained = Callable[[Gang, tuple[Part, ...]], None]
+# The share of the work that a checkpoint holds, by what the next attempt will ask for.
+Saved = MutableMapping[Hashable, float]
+
+
+class _Crew:
+    """Gangs that train together, under the name of the first of them."""
+
+    __slots__ = ("gangs", "key", "timer", "work")
+
+    def __init__(self, key: Key, work: Work) -> None:
+        self.key = key
+        self.work = work
+        # Each with the GPUs of its ranks that train, by node.
+        self.gangs: dict[Key, tuple[Gang, Counter[str]]] = {}
+        # How often the end was set; only the last timer counts.
+        self.timer = 0
+
+    @property
+    def gpus(self) -> Counter[str]:
+        total = Counter[str]()
+        for _, gpus in self.gangs.values():
+            total.update(gpus)
+        return total
 
 
 class Training:
-    def __init__(self, env: simpy.Environment, cluster: ClusterModel, trained: Trained) -> None:
+    def __init__(
+        self,
+        env: simpy.Environment,
+        cluster: ClusterModel,
+        trained: Trained,
+        saved: Saved | None = None,
+    ) -> None:
         self._env = env
         self._cluster = cluster
         self._trained = trained
         # Made when it is first needed: most studies have only given durations.
         self._made: Trainer | None = None
-        self._going: dict[Key, tuple[Gang, Work]] = {}
-        self._timers = Counter[Key]()
-        # Steps that a checkpoint holds, by what the next attempt will ask for.
-        self.saved: dict[Hashable, float] = {}
+        # By gang, and by the name under which the trainer knows them.
+        self._crews: dict[Key, _Crew] = {}
+        self._named: dict[Key, _Crew] = {}
+        self._by_resume: dict[Hashable, _Crew] = {}
+        self.saved: Saved = {} if saved is None else saved
         # Seconds of work that had to be done again, by the same.
         self.lost_s: dict[Hashable, float] = {}
 
@@ -42,10 +75,10 @@ class Training:
 
     def pace(self, key: Key) -> tuple[Pace, Recipe, float] | None:
         """The pace and recipe of a gang that trains, and how long its steps take now."""
-        if self._made is None or key not in self._going:
+        crew = self._crews.get(key)
+        if crew is None:
             return None
-        recipe = self._going[key][1].recipe
-        return self._made.pace(key), recipe, self._made.step_s(key)
+        return self.trainer.pace(crew.key), crew.work.recipe, self.trainer.step_s(crew.key)
 
     def links(self) -> dict[str, tuple[float, float]]:
         """By link: the share in use, and the capacity in bytes a second."""
@@ -59,7 +92,7 @@ class Training:
         """
         work = part.work
         assert work is not None
-        if gang.key in self._going:
+        if gang.key in self._crews:
             return True
         gpus = Counter[str]()
         for one in _training_parts(gang):
@@ -67,32 +100,64 @@ class Training:
                 gpus[gang.places[rank].node] += len(gang.places[rank].devices)
         if self.trainer.place(gpus) is None:
             return False
-        done = min(work.steps, self.saved.get(work.resume, 0.0))
-        self._going[gang.key] = (gang, work)
-        moved = self.trainer.begin(
-            gang.key, work.recipe, gpus, steps=work.steps, done=done, now=self._env.now
-        )
-        if part.elapsed_s:
-            self.trainer.credit(gang.key, part.elapsed_s, self._env.now)
-        self._time(moved)
+        crew = None if work.resume is None else self._by_resume.get(work.resume)
+        if crew is None:
+            self._form(gang, work, gpus, part.elapsed_s or 0.0)
+        else:
+            self._crews[gang.key] = crew
+            crew.gangs[gang.key] = (gang, gpus)
+            self._resize(crew)
         return True
 
-    def end(self, key: Key, *, noticed_s: float = 0.0) -> float:
-        """A gang no longer trains, whatever became of it.
+    def _form(self, gang: Gang, work: Work, gpus: Counter[str], worked_s: float) -> None:
+        key, now = gang.key, self._env.now
+        crew = self._crews[key] = self._named[key] = _Crew(key, work)
+        crew.gangs[key] = (gang, gpus)
+        if work.resume is not None:
+            self._by_resume[work.resume] = crew
+        steps = work.steps * _growth(work, gpus.total())
+        done = steps * self.saved.get(work.resume, 0.0)
+        moved = self.trainer.begin(key, work.recipe, gpus, steps=steps, done=done, now=now)
+        if worked_s:
+            self.trainer.credit(key, worked_s, now)
+        self._time(moved)
+
+    def leave(self, key: Key, places: Iterable[Place]) -> None:
+        """Ranks at these places are no more, and the others of their gang go on."""
+        crew = self._crews.get(key)
+        if crew is None:
+            return
+        _, gpus = crew.gangs[key]
+        for place in places:
+            gpus[place.node] -= len(place.devices)
+        if gpus.total() > 0:
+            self._resize(crew)
+        else:
+            self.end(key)
+
+    def end(self, key: Key, *, noticed_s: float = 0.0, whole: bool = False) -> float:
+        """A gang no longer trains, whatever became of it; nor do the `whole` crew's others.
 
         With enough notice it writes one more checkpoint; how long that takes is returned.
         """
-        if key not in self._going:
+        crew = self._crews.get(key)
+        if crew is None:
             return 0.0
-        _, work = self._going[key]
-        progress = self._close(key, noticed_s)
-        if progress.done < work.steps:
-            self.saved[work.resume] = progress.kept
-            lost = self.lost_s.get(work.resume, 0.0)
-            self.lost_s[work.resume] = lost + progress.lost_s
-        how = work.recipe.checkpoint
+        if len(crew.gangs) > 1 and not whole:
+            del self._crews[key]
+            del crew.gangs[key]
+            self._resize(crew)
+        else:
+            self._give_up(crew, noticed_s)
+        how = crew.work.recipe.checkpoint
         wrote = noticed_s > 0.0 and how is not None and noticed_s >= how.write_s
         return how.write_s if wrote and how is not None else 0.0
+
+    def _give_up(self, crew: _Crew, noticed_s: float) -> None:
+        progress, resume = self._close(crew, noticed_s), crew.work.resume
+        if progress.done < progress.steps:
+            self.saved[resume] = progress.kept / progress.steps
+            self.lost_s[resume] = self.lost_s.get(resume, 0.0) + progress.lost_s
 
     def degrade(self, node: str, kind: FaultKind, factor: float, for_s: float | None) -> None:
         """A node that stays up goes slower, for a while or for good."""
@@ -103,27 +168,35 @@ class Training:
     def _recover(self, node: str, kind: FaultKind) -> None:
         self._time(self.trainer.degrade(node, kind, 1.0, self._env.now))
 
-    def _close(self, key: Key, noticed_s: float) -> Progress:
-        del self._going[key]
-        del self._timers[key]
-        progress, moved = self.trainer.end(key, self._env.now, noticed_s=noticed_s)
+    def _resize(self, crew: _Crew) -> None:
+        self._time(self.trainer.resize(crew.key, crew.gpus, self._env.now))
+
+    def _close(self, crew: _Crew, noticed_s: float) -> Progress:
+        for key in crew.gangs:
+            del self._crews[key]
+        del self._named[crew.key]
+        self._by_resume.pop(crew.work.resume, None)
+        # Every timer that still runs is overtaken.
+        crew.timer += 1
+        progress, moved = self.trainer.end(crew.key, self._env.now, noticed_s=noticed_s)
         self._time(moved)
         return progress
 
     def _time(self, moved: Iterable[Key]) -> None:
         now = self._env.now
         for key in moved:
-            self._timers[key] += 1
+            crew = self._named[key]
+            crew.timer += 1
             left_s = max(0.0, self.trainer.ends_at(key) - now)
-            self._after(left_s, partial(self._ring, key, self._going[key][0], self._timers[key]))
+            self._after(left_s, partial(self._ring, crew, crew.timer))
 
-    def _ring(self, key: Key, gang: Gang, number: int, _: Event) -> None:
-        going = self._going.get(key)
-        if going is None or going[0] is not gang or self._timers[key] != number:
+    def _ring(self, crew: _Crew, number: int, _: Event) -> None:
+        if crew.timer != number:
             return
-        self._close(key, 0.0)
-        self.saved.pop(going[1].resume, None)
-        self._trained(gang, _training_parts(gang))
+        self._close(crew, 0.0)
+        self.saved.pop(crew.work.resume, None)
+        for gang, _gpus in crew.gangs.values():
+            self._trained(gang, _training_parts(gang))
 
     def _after(self, delay_s: float, call: Callable[[Event], None]) -> None:
         Timeout(self._env, delay_s).callbacks.append(call)
@@ -131,3 +204,9 @@ class Training:
 
 def _training_parts(gang: Gang) -> tuple[Part, ...]:
     return tuple(part for part in gang.parts if part.work is not None)
+
+
+def _growth(work: Work, gpus: int) -> float:
+    """How many steps of so many GPUs make one of all: each GPU has its own part of the samples."""
+    fixed = work.recipe.global_batch > 0 or not work.gpus or not gpus
+    return 1.0 if fixed else work.gpus / gpus

@@ -15,7 +15,7 @@ from simulator.fluid import Flow, Fluid, Key
 from simulator.node_hardware import Hardware
 from simulator.topology import ClusterModel
 from simulator.training.checkpoints import Checkpointing
-from simulator.training.pace import Pace, Recipe, pace
+from simulator.training.pace import BadRecipe, Pace, Recipe, pace
 from simulator.training.placement import Place
 from simulator.training.plans import Scheme
 from simulator.wiring import Wiring, nic
@@ -31,6 +31,8 @@ class Progress(NamedTuple):
     """How a gang's training ended, in steps and seconds."""
 
     done: float
+    # All there were to do, in steps of as many GPUs as there were at the end.
+    steps: float
     # What a checkpoint holds of it, and the seconds of work that are lost with the rest.
     kept: float
     lost_s: float
@@ -141,11 +143,33 @@ class Trainer:
         done = self.done(key, now)
         how = gang.recipe.checkpoint
         kept = _kept(done, gang, how, noticed_s)
-        progress = Progress(done, kept, (done - kept) * gang.step_s, gang.step_s)
+        progress = Progress(done, gang.steps, kept, (done - kept) * gang.step_s, gang.step_s)
         del self._gangs[key]
         for name in gang.nodes:
             del self._on_node[name][key]
         return progress, self._moved(self.fluid.remove(key), now)
+
+    def resize(self, key: Key, gpus: Mapping[str, int], now: float) -> list[Key]:
+        """A gang goes on with other GPUs: what is left to do is as many samples as before.
+
+        Where so many GPUs cannot be cut into its groups, those left over idle, and it stays as it is.
+        """
+        gang = self._gangs[key]
+        used = {name: count for name, count in gpus.items() if count > 0}
+        try:
+            how, alone_s = self._pace(gang.recipe, used)
+        except BadRecipe:
+            return []
+        scale = gang.pace.samples / how.samples
+        gang.done, gang.since = self.done(key, now) * scale, now
+        gang.steps *= scale
+        gang.pace, gang.alone_s = how, alone_s
+        for name in gang.nodes:
+            del self._on_node[name][key]
+        gang.nodes = tuple(used)
+        for name in gang.nodes:
+            self._on_node.setdefault(name, {})[key] = None
+        return self._moved(self.fluid.change(key, self._flow(gang)), now)
 
     def credit(self, key: Key, worked_s: float, now: float) -> None:
         """A gang that has just begun has worked so long already, at the pace that it has now."""

@@ -15,7 +15,8 @@ def training_of(job: Job) -> Work | None:
     training = job.spec.workload.training
     if training is None or problem_of(job) is not None:
         return None
-    return Work(_recipe(training, _servers(job.spec)), float(training.steps), resume=job.id)
+    recipe = _recipe(training, _servers(job.spec))
+    return Work(recipe, float(training.steps), resume=job.id, gpus=_gpus(job.spec))
 
 
 def problem_of(job: Job) -> str | None:
@@ -23,8 +24,7 @@ def problem_of(job: Job) -> str | None:
     training = job.spec.workload.training
     if training is None:
         return None
-    gpus = sum(role.gpus * role.replicas for role in job.spec.roles if not role.serves)
-    return _problem(training, _servers(job.spec), gpus)
+    return _problem(training, _servers(job.spec), _gpus(job.spec))
 
 
 @lru_cache(maxsize=1024)
@@ -64,3 +64,7 @@ def _recipe(training: Training, servers: int) -> Recipe:
 
 def _servers(spec: JobSpec) -> int:
     return sum(role.replicas for role in spec.roles if role.serves)
+
+
+def _gpus(spec: JobSpec) -> int:
+    return sum(role.gpus * role.replicas for role in spec.roles if not role.serves)

@@ -354,15 +354,15 @@ BUGS = (
     Bug(
         "physics: a new attempt begins at nothing though there was a checkpoint",
         "simulator/machine_training.py",
-        "self.saved[work.resume] = progress.kept",
-        "self.saved[work.resume] = 0.0",
+        "self.saved[resume] = progress.kept / progress.steps",
+        "self.saved[resume] = 0.0",
         PHYSICS,
     ),
     Bug(
         "physics: a timer that was overtaken still rings",
         "simulator/machine_training.py",
-        "or self._timers[key] != number",
-        "or number < 0",
+        "if crew.timer != number:",
+        "if number < 0:",
         PHYSICS,
     ),
     Bug(
