@@ -15,6 +15,7 @@ from adapters.memory_log import MemoryLog
 from adapters.pacer import Pacer
 from adapters.prometheus import PrometheusTelemetry
 from adapters.simulated_cluster import SimulatedCluster
+from adapters.simulated_cluster.checkpoint_file import CheckpointFile
 from adapters.sqlite_log import SqliteLog
 from api.access import Access, Token, token_hash
 from api.app import make_app
@@ -160,7 +161,7 @@ async def _join(
     if wanted.model is not None:
         # Faults count from the cluster's birth, which is the log's: a restart does not repeat them.
         origin = clock.now() if birth is None else birth
-        joined = _simulated(wanted.model, clock, control, origin)
+        joined = _simulated(wanted.model, clock, control, origin, _checkpoints(wanted.source))
     else:
         flags = wanted.kubernetes or KubernetesFlags()
         real = await stack.enter_async_context(kubernetes_cluster(flags, log, wanted.source))
@@ -182,7 +183,13 @@ async def _join(
     )
 
 
-def _simulated(model: ClusterModel, clock: AsyncioClock, control: Control, origin: float) -> Joined:
+def _simulated(
+    model: ClusterModel,
+    clock: AsyncioClock,
+    control: Control,
+    origin: float,
+    saved: CheckpointFile | None,
+) -> Joined:
     env = simpy.Environment(initial_time=clock.now() - origin)
     pacer = Pacer(env, clock.twin(), origin=origin)
     cluster = SimulatedCluster(
@@ -191,8 +198,20 @@ def _simulated(model: ClusterModel, clock: AsyncioClock, control: Control, origi
         origin=origin,
         sync=pacer.sync,
         waiting_gpus=lambda: _waiting_gpus(control),
+        saved=saved,
     )
     return Joined(cluster, cluster, pacer.run)
+
+
+def _checkpoints(source: Source) -> CheckpointFile | None:
+    """Simulated checkpoints lie beside the log; without a folder of ours they are not kept."""
+    if source.kind is not Kind.SQLITE:
+        return None
+    path = source.path.with_name(f"{source.path.name}.checkpoints")
+    try:
+        return CheckpointFile(path)
+    except OSError as error:
+        raise Complaint(f"{path} cannot be read or written: {reason(error)}") from None
 
 
 def _waiting_gpus(control: Control) -> int:

@@ -55,6 +55,7 @@ from simulator.happenings import (
     Stopped,
 )
 from simulator.machine import Machine
+from simulator.machine_training import Saved
 from simulator.topology import ClusterModel
 
 # The exit code of a rank whose training the simulator does not know.
@@ -67,7 +68,8 @@ class SimulatedCluster:
     Where the environment follows a clock, `sync` brings it up to the present; see `Pacer.sync`.
     `waiting_gpus` says how many GPUs queued gangs ask for, which is what pools grow by.
     A cluster that carries on another one's work takes over at `inherits_at`: what was asked before
-    then has been under way since.
+    then has been under way since. `saved` is where checkpoints are kept, by job; the memory of this
+    object if it is left out.
     """
 
     def __init__(
@@ -79,13 +81,14 @@ class SimulatedCluster:
         sync: Callable[[], None] = lambda: None,
         waiting_gpus: Callable[[], int] = lambda: 0,
         inherits_at: float = float("-inf"),
+        saved: Saved | None = None,
     ) -> None:
         self._env = env
         self._origin = origin
         self._sync = sync
         self._inherits_at = inherits_at
         self._reporter = Reporter()
-        self._machine = Machine(env, model, self._hear)
+        self._machine = Machine(env, model, self._hear, saved)
         self._pools = Autoscaler(env, model, self._machine, waiting_gpus)
         self._telemetry = SimulatedTelemetry(self._machine)
         self._conditions = model.faults.preset

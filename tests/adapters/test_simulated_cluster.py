@@ -29,6 +29,7 @@ from controlplane.commands import (
 from controlplane.effects import Effect, Survey
 from controlplane.model import Cause, Exit, NodeInfo, RestartScope, Workload
 from simulator.faults import Fault, FaultKind, FaultModel
+from simulator.machine_training import Saved
 from simulator.topology import ClusterModel, Delays, NodeModel, grid
 from tests.gangs import launch, on, once_more, placed, running, spec, stop, then
 
@@ -52,9 +53,11 @@ def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
 class Bench:
     """A simulated cluster in virtual time, and what it reported and when."""
 
-    def __init__(self, model: ClusterModel = MODEL, begin_at_s: float = 0.0) -> None:
+    def __init__(
+        self, model: ClusterModel = MODEL, begin_at_s: float = 0.0, saved: Saved | None = None
+    ) -> None:
         self.env = simpy.Environment(begin_at_s)
-        self.cluster = SimulatedCluster(self.env, model, origin=ORIGIN)
+        self.cluster = SimulatedCluster(self.env, model, origin=ORIGIN, saved=saved)
         self.told: list[tuple[float, Report]] = []
         at_once(self.cluster.connect(lambda report: self.told.append((self.env.now, report))))
 

@@ -1,16 +1,23 @@
 """Jobs that train on the simulated cluster: at the pace of their place, through faults and restarts."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import simpy
 
+from adapters.simulated_cluster.checkpoint_file import CheckpointFile
 from controlplane.commands import ReportCluster, ReportNodeLost, ReportRanks
 from controlplane.effects import Survey
 from controlplane.model import Cause, Training, Workload
 from simulator.faults import PRESETS, Fault, FaultKind, FaultModel
 from simulator.faults.job_failures import job_failure
+from simulator.gangs import Gang, Part, Work
+from simulator.happenings import Ended, Happening
+from simulator.machine import Machine
 from simulator.topology import ClusterModel, parse_cluster
 from simulator.trainer import Trainer
+from simulator.training.checkpoints import Checkpointing
 from simulator.training.pace import Recipe
 from tests.adapters.test_simulated_cluster import ORIGIN, Bench, at_once
 from tests.gangs import launch, on, placed, running, spec, stop
@@ -248,3 +255,107 @@ def test_telemetry_shows_what_the_model_knows() -> None:
     assert links["nic/a-0"].used > 0.3
     assert links["nic/a-2"].used == 0.0
     assert links["nic/a-0"].capacity_gbps == pytest.approx(20.0)
+
+
+# ------------------------------------------------------------- gangs that grow and shrink
+
+
+def _machine() -> tuple[simpy.Environment, Machine, list[tuple[float, Happening]]]:
+    env = simpy.Environment()
+    told: list[tuple[float, Happening]] = []
+    machine = Machine(env, _cluster(), lambda what: told.append((env.now, what)))
+    return env, machine, told
+
+
+def _ended(told: list[tuple[float, Happening]]) -> dict[object, float]:
+    return {what.key: at for at, what in told if isinstance(what, Ended)}
+
+
+def test_ranks_that_join_share_the_work_and_end_with_the_others() -> None:
+    work = Work(Recipe(**FAT), 1000.0, resume="job", gpus=4)
+    first, second = on("a-0:0,1", "a-1:0,1"), on("a-0:0,1", "a-1:0,1", "a-2:0,1", "a-3:0,1")
+    alone_s = _alone_s(Recipe(**FAT), {"a-0": 2, "a-1": 2})
+    both_s = _alone_s(Recipe(**FAT), {f"a-{i}": 2 for i in range(4)})
+    env, machine, told = _machine()
+    machine.start(Gang("whole", first, (Part((0, 1), 0.0, work=work),)))
+    joined_s = START_S + 400 * alone_s
+    env.run(until=joined_s - START_S)
+    machine.start(Gang("more", second, (Part((2, 3), 0.0, work=work),)))
+    env.run()
+    # 600 steps of four GPUs were left, which are 300 of eight.
+    ends = _ended(told)
+    assert ends["whole"] == pytest.approx(joined_s + 300 * both_s)
+    assert ends["more"] == ends["whole"]
+
+
+def test_ranks_that_leave_make_the_others_go_on_alone() -> None:
+    work = Work(Recipe(**FAT), 1000.0, resume="job", gpus=4)
+    both_s = _alone_s(Recipe(**FAT), {"a-0": 2, "a-1": 2})
+    alone_s = _alone_s(Recipe(**FAT), {"a-0": 2})
+    env, machine, told = _machine()
+    machine.start(Gang("whole", on("a-0:0,1", "a-1:0,1"), (Part((0, 1), 0.0, work=work),)))
+    left_s = START_S + 500 * both_s
+    env.run(until=left_s - 2.0)
+    machine.stop_ranks("whole", (1,))
+    env.run()
+    assert _ended(told)["whole"] == pytest.approx(left_s + 2 * 500 * alone_s)
+
+
+def test_a_gang_that_begins_with_fewer_ranks_has_more_steps_before_it() -> None:
+    env, machine, told = _machine()
+    work = Work(Recipe(**FAT), 1000.0, resume="job", gpus=8)
+    machine.start(Gang("few", on("a-0:0,1"), (Part((0,), 0.0, work=work),)))
+    env.run()
+    alone_s = _alone_s(Recipe(**FAT), {"a-0": 2})
+    assert _ended(told)["few"] == pytest.approx(START_S + 4 * 1000 * alone_s)
+
+
+def test_what_a_crew_saved_counts_for_another_size() -> None:
+    work = Work(Recipe(**FAT, checkpoint=Checkpointing(10.0)), 1000.0, resume="job", gpus=4)
+    both_s = _alone_s(work.recipe, {"a-0": 2, "a-1": 2})
+    alone_s = _alone_s(work.recipe, {"a-0": 2})
+    env, machine, told = _machine()
+    machine.start(Gang("whole", on("a-0:0,1", "a-1:0,1"), (Part((0, 1), 0.0, work=work),)))
+    env.run(until=START_S + 500 * both_s)
+    machine.fail("a-1", None)
+    machine.stop("whole")
+    again_s = env.now + 5.0
+    env.run(until=again_s)
+    machine.start(Gang("again", on("a-0:0,1"), (Part((0,), 0.0, work=work),)))
+    env.run()
+    kept = 500 * both_s // 10.0 * 10.0 / (1000 * both_s)
+    left_s = (1.0 - kept) * 2 * 1000 * alone_s
+    assert _ended(told)["again"] == pytest.approx(again_s + START_S + left_s)
+
+
+# ------------------------------------------------------------- checkpoints that outlive a process
+
+
+def test_a_checkpoint_outlives_the_process_that_simulates(tmp_path: Path) -> None:
+    step_s = _alone_s(Recipe("resnet50"), {"a-0": 4})
+    crash_s = START_S + 250.0
+    model = _cluster(FaultModel(script=(Fault(crash_s, "a-0", 60.0),)))
+    work = _work(steps=1000, checkpoint_s=100.0)
+    job = placed(on("a-0:0,1,2,3"), spec(1, gpus=4, work=work))
+    before = Bench(model, saved=CheckpointFile(tmp_path / "db.checkpoints"))
+    before.ask(launch(job))
+    before.until(crash_s + 1.0)
+    # Another process, which finds nothing but the file.
+    after = Bench(model, crash_s + 1.0, saved=CheckpointFile(tmp_path / "db.checkpoints"))
+    again = placed(on("a-1:0,1,2,3"), spec(1, gpus=4, work=work), attempt=2, at=crash_s + 1)
+    after.ask(launch(again))
+    at, _ = _ends(after)["job-1"]
+    assert at == pytest.approx(crash_s + 1 + START_S + 1000 * step_s - 200.0, rel=1e-6)
+    assert not CheckpointFile(tmp_path / "db.checkpoints")
+
+
+def test_a_line_that_a_crash_cut_short_counts_for_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "db.checkpoints"
+    shares = CheckpointFile(path)
+    shares["a"], shares["b"], shares["a"] = 0.25, 0.5, 0.75
+    del shares["b"]
+    assert path.read_text("utf-8").count("\n") == 4
+    path.write_text(path.read_text("utf-8") + '{"job": "c", "sha', "utf-8")
+    again = CheckpointFile(path)
+    assert dict(again) == {"a": 0.75}
+    assert path.read_text("utf-8").count("\n") == 1
