@@ -6,12 +6,13 @@ import sys
 from pathlib import Path
 from random import Random
 
+import pytest
 import simpy
 
 from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process
 from adapters.simulated_cluster import SimulatedCluster
-from controlplane.commands import SubmitJob
+from controlplane.commands import ScaleJob, SubmitJob
 from controlplane.engine import Engine, EngineOptions
 from controlplane.job import Phase
 from controlplane.model import Cause, DoneWhen, JobSpec, Role, Training, Workload
@@ -126,6 +127,42 @@ def test_a_notice_moves_a_gang_before_its_node_is_taken() -> None:
     env.run(until=20_000.0)
     assert engine.world.jobs["j"].phase is Phase.SUCCEEDED
     assert len(engine.world.jobs["j"].restarts) == 1
+
+
+def _elastic_end(replicas: int | None) -> float:
+    """When a job of two ranks ends that is scaled after 1,000 s, or not at all."""
+    rack = {"name": "a", "nodes": 4, "gpus": 4, "gpu_type": "P100", "link": "pcie3", "net": "25GbE"}
+    env = simpy.Environment()
+    cluster = SimulatedCluster(env, parse_cluster({"racks": [rack]}))
+    engine = Engine(SimpyClock(env), MemoryLog(), cluster, EngineOptions(resync_s=None))
+    as_process(env, engine.run())
+    worker = Role(name="Worker", replicas=2, gpus=4, min_replicas=1, max_replicas=4)
+    spec = JobSpec(
+        roles=(worker,),
+        done_when=DoneWhen("Worker"),
+        workload=Workload(training=Training(model="resnet50", steps=10_000)),
+    )
+    env.run(until=10.0)
+    engine.submit(SubmitJob(id="c", actor="ann", job="j", namespace="t", name="elastic", spec=spec))
+    env.run(until=1_000.0)
+    if replicas is not None:
+        engine.submit(
+            ScaleJob(
+                id="s", actor="ann", namespace="t", name="elastic", role="Worker", replicas=replicas
+            )
+        )
+    env.run(until=DAY)
+    job = engine.world.jobs["j"]
+    assert (job.phase, job.attempt and job.attempt.number) == (Phase.SUCCEEDED, 1)
+    assert job.finished_at is not None
+    return job.finished_at
+
+
+def test_a_gang_that_grows_is_sooner_done_and_one_that_shrinks_later() -> None:
+    as_it_was = _elastic_end(None)
+    left_s = as_it_was - 1_000.0
+    assert _elastic_end(4) - 1_000.0 == pytest.approx(left_s / 2, rel=0.1)
+    assert _elastic_end(1) - 1_000.0 == pytest.approx(left_s * 2, rel=0.15)
 
 
 def test_conditions_make_some_jobs_fail_by_themselves() -> None:
