@@ -58,6 +58,11 @@ class Autoscaler:
         """What each pool's nodes have cost so far."""
         return {s.pool.rack: s.rent.cost(self._env.now) for s in self._pools}
 
+    def rented_gpu_s(self) -> dict[str, float]:
+        """GPU-seconds of each pool's nodes that have been paid for so far."""
+        now = self._env.now
+        return {s.pool.rack: s.rent.paid_for_s(now) * s.gpus_per_node for s in self._pools}
+
     def _begin(self, scaled: _Scaled) -> None:
         for number, node in enumerate(scaled.nodes):
             if number < scaled.pool.least:

@@ -89,6 +89,9 @@ class Rent:
         if began is not None:
             self.paid_s += now - began
 
+    def paid_for_s(self, now: float) -> float:
+        """Seconds of all nodes together."""
+        return self.paid_s + sum(now - began for began in self.since_s.values())
+
     def cost(self, now: float) -> float:
-        running = sum(now - began for began in self.since_s.values())
-        return (self.paid_s + running) / HOUR * self.price_h
+        return self.paid_for_s(now) / HOUR * self.price_h

@@ -68,6 +68,9 @@ class Run:
     causes: dict[str, int]
     # Row -> seconds waited by reason, where reasons were asked for.
     reasons: dict[int, dict[str, float]]
+    # What the nodes of each pool have cost, and the GPU-seconds that were paid for.
+    spent: dict[str, float]
+    rented_gpu_s: dict[str, float]
     # When the study ended, and how many events the log would have.
     ended_at: float
     events: int
@@ -134,9 +137,10 @@ class _Life:
         self._log: MemoryLog | ForgetfulLog = ForgetfulLog(past=past, at=self.origin)
         if keep_events:
             self._log = MemoryLog(Recorded(i, self.origin, x) for i, x in enumerate(past, 1))
-        machine: Cluster = SimulatedCluster(
+        self._simulated = SimulatedCluster(
             self.env, cluster.model, origin=self.origin, waiting_gpus=self._waiting_gpus
         )
+        machine: Cluster = self._simulated
         self._checkpointed: Checkpointed | None = None
         if checkpoints.every_s:
             machine = self._checkpointed = Checkpointed(machine, checkpoints)
@@ -218,6 +222,8 @@ class _Life:
             capacity=r.capacity,
             causes=dict(sorted(r.causes.items())),
             reasons=r.reasons,
+            spent=self._simulated.spent,
+            rented_gpu_s=self._simulated.rented_gpu_s,
             ended_at=self.origin + self.env.now,
             events=r.events,
             log=self._log.events if isinstance(self._log, MemoryLog) else None,

@@ -144,6 +144,11 @@ class SimulatedCluster:
         """What the nodes of each pool have cost so far."""
         return self._pools.spent()
 
+    @property
+    def rented_gpu_s(self) -> dict[str, float]:
+        """GPU-seconds of each pool that have been paid for so far."""
+        return self._pools.rented_gpu_s()
+
     def fail_node(
         self, name: str, repair_s: float | None, kind: FaultKind = FaultKind.CRASH
     ) -> None:

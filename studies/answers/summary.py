@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from studies.answers.bill import bill
 from studies.answers.goodput import goodput
 from studies.answers.over_time import gantt, over_time
 from studies.answers.waiting import fairness, waiting, waits
@@ -26,7 +27,10 @@ def summarise(
     finished = int((~np.isnan(run.finished)).sum())
     last = float(np.nanmax(run.finished)) if finished else run.ended_at
     used = goodput(run, detail=detail)
-    cost = used["gpu_seconds_offered"] / 3600 * price_gpu_hour
+    spent = bill(
+        run, price_gpu_hour=price_gpu_hour, gpu_seconds_offered=used["gpu_seconds_offered"]
+    )
+    cost = spent["total"]
     told: dict[str, Any] = {
         "jobs": len(run.trace),
         "gpus": run.cluster.gpus,
@@ -50,7 +54,8 @@ def summarise(
         "restarts": int(run.restarts.sum()),
         "restarts_by_cause": run.causes,
         "preemptions": run.causes.get("preemption", 0),
-        "cost": round(cost, 2),
+        "cost": cost,
+        "bill": spent,
         "cost_per_finished_job": round(cost / finished, 4) if finished else None,
         "longest_waits": longest_waits(run),
         "waited_by_reason_s": _reasons(run),
