@@ -5,6 +5,7 @@ import click
 from cli.sim_cluster import cluster
 from cli.sim_collective import collective
 from cli.sim_step import step
+from cli.sim_topology import topology
 from cli.sim_validate import validate
 
 
@@ -17,9 +18,10 @@ def sim() -> None:
       muster sim step --model resnet50 --gpu P100 --gpus 64 --nodes 8 --net 25GbE
       muster sim collective --size 100MB --gpu V100 --gpus 16 --nodes 2 --net EDR
       muster sim cluster examples/cluster.yaml
+      muster sim topology topo.csv --server dgx-a100 --out cluster.yaml
       muster sim validate --points scaling_points.json
     """
 
 
-for _command in (step, collective, cluster, validate):
+for _command in (step, collective, cluster, topology, validate):
     sim.add_command(_command)

@@ -1,5 +1,6 @@
 """`muster sim validate`: every prediction beside its measurement, and the errors by group."""
 
+import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from cli.settings import reason
 from cli.tables import Column, Table, write, write_json
 from simulator.constants import FITTED
 from simulator.validation.fit import fit, leave_largest_out, leave_one_out
-from simulator.validation.points import BadPoint
+from simulator.validation.profiles import document_of
 from simulator.validation.scores import (
     Case,
     Failed,
@@ -41,7 +42,7 @@ AIMS = {
     required=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Measurements as JSON; baselines of a series are inputs and are not scored.",
+    help="Measurements as JSON, or profiles of Pollux or Gavel; see the docs.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write JSON instead of tables.")
 @click.option(
@@ -121,11 +122,11 @@ def validate(
 
 def _cases(file: Path) -> tuple[list[Case], list[Failed]]:
     try:
-        document = msgspec.json.decode(file.read_bytes())
+        document = document_of(file.read_bytes())
         cases, failed = read_points(document)
     except OSError as error:
         raise _bad(f"{file} cannot be read: {reason(error)}") from None
-    except (msgspec.DecodeError, BadPoint) as error:
+    except (ValueError, EOFError, tarfile.TarError) as error:
         raise _bad(f"{file}: {error}") from None
     if not cases:
         raise _bad(f"{file} has no point to predict")

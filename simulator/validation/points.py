@@ -19,6 +19,7 @@ KINDS = (
     "llm_iter",
     "mfu",
     "time_to_train",
+    "type_ratio",
 )
 
 

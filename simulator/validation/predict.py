@@ -29,5 +29,7 @@ def predict(point: Point, baseline: Point | None, constants: Constants) -> Predi
             return llm_points.iteration_ms(point, constants)
         case "mfu":
             return llm_points.utilisation(point, constants)
+        case "type_ratio":
+            return training_points.type_ratio(point)
         case _:
             return training_points.time_to_train(point, constants)

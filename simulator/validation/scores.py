@@ -25,6 +25,7 @@ GROUPS = (
     "LLM iteration",
     "LLM utilisation",
     "time to train",
+    "types of GPU",
 )
 # Pairs that differ by less are too close to call.
 APART = 0.05
@@ -174,6 +175,8 @@ def _groups(point: Point, efficiency: float | None) -> tuple[str, ...]:
             return ("LLM utilisation",)
         case "allreduce_peak_busbw":
             return ("allreduce peak",)
+        case "type_ratio":
+            return ("types of GPU",)
         case _:
             return ("time to train",)
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from simulator.constants import Constants
+from simulator.hardware.gpus import find_gpu
 from simulator.hardware.names import UnknownHardware
 from simulator.training.exchange import HOROVOD_CYCLE_S, plan
 from simulator.training.input_pipeline import input_rates
@@ -199,6 +200,18 @@ def _known(point: Point) -> Model:
         return find_model(point.text("model"))
     except UnknownHardware as unknown:
         raise BadPoint(str(unknown)) from None
+
+
+def type_ratio(point: Point) -> Prediction:
+    """How much faster one GPU is than one of another type, by the catalogue alone."""
+    model, batch = _known(point), int(point.number("batch"))
+    precision = point.text("precision", "fp32")
+    try:
+        fast, slow = (find_gpu(point.text(name)) for name in ("gpu", "than"))
+    except UnknownHardware as unknown:
+        raise BadPoint(str(unknown)) from None
+    rates = [samples_per_s(model, gpu, precision, batch) for gpu in (fast, slow)]
+    return Prediction(point.number("ratio"), rates[0] / rates[1], "x")
 
 
 def time_to_train(point: Point, constants: Constants) -> Prediction:

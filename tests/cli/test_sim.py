@@ -103,3 +103,25 @@ def test_a_wrong_cluster_file_names_the_field(muster: Muster, tmp_path: Path) ->
         ran = muster("sim", "cluster", file)
         assert ran.code == 2
         assert said in ran.err
+
+
+def test_a_recorded_topology_becomes_a_cluster_file(muster: Muster, tmp_path: Path) -> None:
+    recorded, made = tmp_path / "topo.csv", tmp_path / "cluster.yaml"
+    recorded.write_text("host,PSW,ASW\n0,P1,S1\n1,P1,S2\n2,P1,S1\n", "utf-8")
+    ran = muster("sim", "topology", recorded, "--server", "dgx-a100", "--out", made)
+    assert "3 nodes under 2 leaves, 24 GPUs" in ran.out
+    assert "2 racks, 24 GPUs" in muster("sim", "cluster", made).out
+    recorded.write_text("rack,switch\n0,1\n", "utf-8")
+    bad = muster("sim", "topology", recorded, "--server", "dgx-a100")
+    assert bad.code == 2
+    assert "host and its ASW" in bad.err
+    wrong = muster("sim", "topology", tmp_path / "absent.csv")
+    assert wrong.code == 1
+
+
+def test_two_ways_to_leave_points_out_are_not_one_question(muster: Muster, tmp_path: Path) -> None:
+    file = tmp_path / "points.json"
+    file.write_text(json.dumps({"points": [BASELINE, POINT]}), "utf-8")
+    ran = muster("sim", "validate", "--points", file, "--leave-one-out", "--leave-largest-out")
+    assert ran.code == 2
+    assert "two questions" in ran.err
