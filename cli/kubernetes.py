@@ -41,6 +41,7 @@ class KubernetesFlags:
     logs_max: int = 256
     code_image: str = ""
     board_image: str = ""
+    waiting_image: str = "alpine:3.10"
 
 
 _OPTIONS = (
@@ -109,6 +110,12 @@ _OPTIONS = (
         help="What shows TensorBoard, for jobs that name none.",
     ),
     click.option(
+        "--waiting-image",
+        default="alpine:3.10",
+        show_default=True,
+        help="In which a rank waits for another one's name.",
+    ),
+    click.option(
         "--logs-max", default=256, show_default=True, help="MiB of logs kept after pods are gone."
     ),
 )
@@ -160,6 +167,7 @@ async def kubernetes_cluster(
         resync_s=flags.resync,
         code_image=flags.code_image or Options().code_image,
         board_image=flags.board_image or Options().board_image,
+        waiting_image=flags.waiting_image,
     )
 
     async def instance() -> str:

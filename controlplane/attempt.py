@@ -172,7 +172,10 @@ def started(attempt: Attempt, event: e.RanksStarted, at: float) -> Attempt:
     """Ranks that were pending run."""
     ranks = list(attempt.ranks)
     for index in event.ranks:
-        ranks[index] = replace(ranks[index], state=_RUNNING, started_at=at)
+        rank = ranks[index]
+        # What kept it from starting, if anything, does so no more.
+        kept = {"message": ""} if rank.message else {}
+        ranks[index] = replace(rank, state=_RUNNING, started_at=at, **kept)
     return replace(attempt, ranks=tuple(ranks), up=attempt.up + len(event.ranks))
 
 
@@ -258,6 +261,10 @@ def _lost(ranks: tuple[Rank, ...], event: e.RanksLost, at: float) -> RankChanges
     return [(i, replace(ranks[i], **lost, let_go=let_go or ranks[i].let_go)) for i in event.ranks]
 
 
+def _stuck(ranks: tuple[Rank, ...], event: e.RanksStuck, at: float) -> RankChanges:
+    return [(i, replace(ranks[i], message=event.message)) for i in event.ranks]
+
+
 def _gone(ranks: tuple[Rank, ...], event: e.RanksGone, at: float) -> RankChanges:
     return [(i, _gone_rank(ranks[i], at)) for i in event.ranks]
 
@@ -289,6 +296,7 @@ def _relaunched(ranks: tuple[Rank, ...], event: e.RankRelaunched, at: float) -> 
 # What a rarer event makes of which ranks.
 _RANK_CHANGES: dict[type[e.Event], Callable[[tuple[Rank, ...], Any, float], RankChanges]] = {
     e.RanksLost: _lost,
+    e.RanksStuck: _stuck,
     e.RanksGone: _gone,
     e.RankRestarting: _waiting,
     e.RankRelaunched: _relaunched,

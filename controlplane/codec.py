@@ -28,6 +28,7 @@ EVENT_TYPES: dict[str, type[e.Event]] = {
         e.GangStarted,
         e.RanksExited,
         e.RanksLost,
+        e.RanksStuck,
         e.RanksGone,
         e.RankRestarting,
         e.RankRelaunched,

@@ -114,9 +114,10 @@ class ReportRanks(Command, frozen=True):
 
     `gone` means that nothing of the rank is left: no process, no device held. `leaving` are ranks
     that somebody told to end (a drain, a deletion by hand) and that may still hold their devices.
+    `stuck` are ranks that do not come up, with the cluster's reason: `REASON: what it said`.
     `restarted` counts how often the cluster itself has started a running rank's process again, in
-    place. `commits` are the commits of the code that ranks were given. `incarnation` tells the runs of one rank within an attempt apart, for jobs that restart
-    single ranks.
+    place. `commits` are the commits of the code that ranks were given. `incarnation` tells the
+    runs of one rank within an attempt apart, for jobs that restart single ranks.
     """
 
     job: str
@@ -128,6 +129,7 @@ class ReportRanks(Command, frozen=True):
     restarted: tuple[tuple[int, int], ...] = ()
     incarnation: int = 0
     commits: tuple[tuple[int, str], ...] = ()
+    stuck: tuple[tuple[int, str], ...] = ()
 
 
 Request = (

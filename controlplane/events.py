@@ -93,6 +93,14 @@ class RanksLost(JobEvent, frozen=True):
     cause: Cause = Cause.NODE_LOST
 
 
+class RanksStuck(JobEvent, frozen=True):
+    """The cluster says why these ranks do not come up; it goes on trying. `REASON: what it said`."""
+
+    attempt: int
+    ranks: tuple[int, ...]
+    message: str
+
+
 class RanksAdded(JobEvent, frozen=True):
     """A running gang grows: the ranks from `first` on get these slots and are to be launched."""
 

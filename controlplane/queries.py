@@ -306,6 +306,8 @@ def why(world: World, job: Job) -> Why:
     if job.phase is Phase.QUEUED:
         return _why_queued(world, job)
     reasons = [Reason(code=job.reason, message=job.message)] if job.reason else []
+    if job.phase is Phase.STARTING and job.attempt is not None:
+        reasons += _stuck(job, job.attempt)
     return Why(
         namespace=job.namespace,
         name=job.name,
@@ -313,6 +315,20 @@ def why(world: World, job: Job) -> Why:
         summary=_summary(job),
         reasons=reasons,
     )
+
+
+def _stuck(job: Job, attempt: Attempt) -> list[Reason]:
+    """What the cluster says of ranks that do not come up, the same once for all."""
+    by_message: dict[str, list[int]] = {}
+    for i, rank in enumerate(attempt.ranks):
+        if rank.state is RankState.PENDING and rank.message:
+            by_message.setdefault(rank.message, []).append(i)
+    found = []
+    for message, ranks in list(by_message.items())[:AHEAD_MAX]:
+        name = job.spec.rank_name(ranks[0]) if ranks[0] < job.spec.size else f"rank {ranks[0]}"
+        others = f" and {len(ranks) - 1} more" if len(ranks) > 1 else ""
+        found.append(Reason(code="rank_stuck", message=f"{name}{others}: {message}"))
+    return found
 
 
 def _summary(job: Job) -> str:

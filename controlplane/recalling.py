@@ -15,14 +15,18 @@ from controlplane.world import World
 
 Candidates = Iterable[c.AnyCommand]
 
-# The order in which one report's news is recorded; `RanksLost` may come once for each reason.
+# The order in which one report's news is recorded, and what may come once for each reason.
 _REPORT_ORDER: dict[type[e.Event], int] = {
     e.RanksStarted: 0,
     e.RanksExited: 1,
     e.RanksGone: 2,
     e.RanksLost: 3,
     e.RanksRestartedInPlace: 4,
+    e.RanksStuck: 5,
 }
+
+
+_REPEATED = (_REPORT_ORDER[e.RanksLost], _REPORT_ORDER[e.RanksStuck])
 
 
 def candidates(world: World, events: Sequence[e.Recorded], first: int) -> Candidates:
@@ -73,7 +77,7 @@ def _report(world: World, events: Sequence[e.Recorded], first: int) -> Candidate
     while end < size:
         more: Any = events[end].event
         rank = _REPORT_ORDER.get(type(more), -1)
-        if rank < order or (rank == order and rank != 3) or more.job != event.job:
+        if rank < order or (rank == order and rank not in _REPEATED) or more.job != event.job:
             break
         order, end = rank, end + 1
     subject, ranks = _FIRST_RANK[type(event)](event), job.attempt.ranks
@@ -90,6 +94,7 @@ _FIRST_RANK: dict[type[e.Event], Callable[[Any], int]] = {
     e.RanksExited: lambda event: event.exits[0].rank if event.exits else 0,
     e.RanksGone: lambda event: event.ranks[0] if event.ranks else 0,
     e.RanksLost: lambda event: event.ranks[0] if event.ranks else 0,
+    e.RanksStuck: lambda event: event.ranks[0] if event.ranks else 0,
     e.RanksRestartedInPlace: lambda event: event.counts[0][0] if event.counts else 0,
 }
 
@@ -110,6 +115,9 @@ def _report_of(job: str, news: Sequence[e.Event], incarnation: int) -> c.ReportR
                 told["leaving"] = (*told.get("leaving", ()), *lost)
             case e.RanksRestartedInPlace(attempt=attempt, counts=counts):
                 told["restarted"] = counts
+            case e.RanksStuck(attempt=attempt):
+                stuck = tuple((i, event.message) for i in event.ranks)
+                told["stuck"] = (*told.get("stuck", ()), *stuck)
             case _:
                 raise AssertionError(event)
     return c.ReportRanks(job=job, attempt=attempt, incarnation=incarnation, **told)
@@ -203,6 +211,7 @@ _RECALL: dict[type[e.Event], Callable[[World, Sequence[e.Recorded], int], Candid
             job=event.job, attempt=event.attempt, commits=((event.rank, event.commit),)
         )
     ),
+    e.RanksStuck: _report,
     e.JobSubmitted: _submission,
     e.JobCancelled: _request,
     e.JobSuspended: _request,

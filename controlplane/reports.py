@@ -40,7 +40,7 @@ def ranks_reported(world: World, report: c.ReportRanks, now: float) -> list[e.Ev
             draft.add(e.RanksExited(job.id, attempt.number, exited))
     if gone and (left := _news(attempt, run, _without(gone, ended), _UNENDED)):
         draft.add(e.RanksGone(job.id, attempt.number, left))
-    if (report.leaving or report.restarted) and attempt.state in LIVE:
+    if (report.leaving or report.restarted or report.stuck) and attempt.state in LIVE:
         _add_rarer_news(draft, attempt, report, ended)
     return settle(draft) if draft else []
 
@@ -85,6 +85,23 @@ def _add_rarer_news(
     )
     if restarted:
         draft.add(_restarted_in_place(job, attempt, restarted, draft.now))
+    if report.stuck:
+        _add_stuck(draft, attempt, report)
+
+
+def _add_stuck(draft: Draft, attempt: Attempt, report: c.ReportRanks) -> None:
+    """Why ranks do not come up; the same reason in other words is no news."""
+    told = dict(report.stuck)
+    over = (*report.started, *(x.rank for x in report.exited), *report.gone)
+    waiting = _news(attempt, report.incarnation, _without(tuple(told), over), _UNSTARTED)
+    news = [i for i in waiting if _reason(attempt.ranks[i].message) != _reason(told[i])]
+    for message in dict.fromkeys(told[i] for i in news):
+        ranks = tuple(i for i in news if told[i] == message)
+        draft.add(e.RanksStuck(draft.job.id, attempt.number, ranks, message))
+
+
+def _reason(message: str) -> str:
+    return message.partition(":")[0]
 
 
 def _restarted_in_place(

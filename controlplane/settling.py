@@ -217,6 +217,9 @@ def _attempt_due(draft: Draft, attempt: Attempt) -> None:
     late = [i for i, rank in enumerate(attempt.ranks) if _is_late(attempt, rank, limit_s, now)]
     if late:
         message = f"{len(late)} of {len(attempt.ranks)} ranks had not started after {limit_s:g} s"
+        told = next((i for i in late if attempt.ranks[i].message), None)
+        if told is not None:
+            message += f"; rank {told}: {attempt.ranks[told].message}"
         spends = restart.spends_budget(job.spec.restart, Cause.START_TIMEOUT)
         ledger = Restart(now, attempt.number, Cause.START_TIMEOUT, spends, message=message)
         stop_attempt(draft, restart.again(job, ledger, now))

@@ -45,6 +45,8 @@ REFUSAL_PREFIX = "OutOf"
 CONTAINER_REASONS = {"OOMKilled": Cause.OOM}
 # States of a waiting container that are on the way to running, and so are no trouble.
 ON_THE_WAY = ("", "ContainerCreating", "PodInitializing")
+# The same trouble under two names: a pull that failed, and the wait until the next one.
+SAME_TROUBLE = {"ImagePullBackOff": "ErrImagePull"}
 MESSAGE_LENGTH_MAX = 500
 
 
@@ -203,8 +205,9 @@ def trouble(pod: Document) -> Trouble | None:
     for each in _containers(status):
         waiting = (each.get("state") or {}).get("waiting") or {}
         if waiting.get("reason", "") not in ON_THE_WAY:
+            reason = waiting["reason"]
             told = f"{each.get('name')}: {waiting.get('message', '')}"
-            return Trouble(waiting["reason"], _cut(told))
+            return Trouble(SAME_TROUBLE.get(reason, reason), _cut(told))
     return None
 
 
@@ -218,9 +221,11 @@ class _Report:
         self.leaving: list[Exit] = []
         self.restarted: list[tuple[int, int]] = []
         self.commits: list[tuple[int, str]] = []
+        self.stuck: list[tuple[int, str]] = []
 
     def __bool__(self) -> bool:
-        return bool(self.started or self.exited or self.gone or self.leaving or self.commits)
+        news = self.started or self.exited or self.gone or self.leaving
+        return bool(news or self.commits or self.stuck)
 
     def add(self, rank: int, sighting: Sighting) -> None:
         if sighting.started:
@@ -236,6 +241,8 @@ class _Report:
         # Ranks of one gang have the same code; whoever has another one is told of too.
         if sighting.commit and all(known != sighting.commit for _, known in self.commits):
             self.commits.append((rank, sighting.commit))
+        if sighting.trouble is not None:
+            self.stuck.append((rank, ": ".join(word for word in sighting.trouble if word)))
 
     def command(self, job: str, attempt: int, incarnation: int) -> ReportRanks:
         return ReportRanks(
@@ -248,6 +255,7 @@ class _Report:
             leaving=tuple(self.leaving),
             restarted=tuple(self.restarted),
             commits=tuple(self.commits),
+            stuck=tuple(self.stuck),
         )
 
 
