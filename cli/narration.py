@@ -64,7 +64,7 @@ def _tell_of_job(event: e.JobEvent) -> str:
         case e.RanksLost(ranks=ranks, message=message):
             return f"{_which(ranks)} lost{_because(message)}"
         case e.RanksStuck(ranks=ranks, message=message):
-            return f"{_which(ranks)} do not come up{_because(message)}"
+            return f"{_which(ranks)} not coming up{_because(message)}"
         case e.RanksGone(ranks=ranks):
             return f"{_which(ranks)} gone from the cluster"
         case _:

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 
 from tests.fake_kubernetes.store import NODES, PODS, Happening, Store
 
+# The labels that say which run of which rank a pod is.
+RUN = ("job-id", "attempt", "rank", "incarnation")
+
 
 class Fate(NamedTuple):
     """What becomes of a pod's containers. Without `after_s` they run until they are stopped."""
@@ -44,6 +47,7 @@ class Kubelets:
         # What was ever started, as (uid, node): each pod at most once.
         self.started: list[tuple[str, str]] = []
         self.lines: dict[str, list[str]] = {}
+        self.marks: dict[str, tuple[str, ...]] = {}
         self._timers: set[asyncio.TimerHandle] = set()
         store.on_change = self._hear
 
@@ -78,6 +82,10 @@ class Kubelets:
         for pod in self._store.all(PODS):
             if pod["spec"].get("nodeName") == node:
                 self._look(pod)
+
+    def end(self, name: str, code: int, namespace: str = "default") -> None:
+        """The containers of a running pod end now."""
+        self._ended(self._store.get(PODS, namespace, name), Fate(code=code), "")
 
     def has_ended(self, uid: str) -> bool:
         pods = self._store.all(PODS)
@@ -130,6 +138,8 @@ class Kubelets:
             return
         assert all(uid != started for started, _ in self.started), f"{uid} was started twice"
         self.started.append((uid, now["spec"]["nodeName"]))
+        labels = now["metadata"].get("labels") or {}
+        self.marks[uid] = tuple(labels.get(f"muster.dev/{each}", "") for each in RUN)
         self.lines[uid] = list(fate.lines)
         self._status(now, "Running", {"running": {"startedAt": "2026-01-01T00:00:01Z"}})
         if fate.after_s is not None:

@@ -232,6 +232,15 @@ class FakeKubernetes:
                 mark = {"kind": "Bookmark", "metadata": {"resourceVersion": str(version)}}
                 await response.write(_line("BOOKMARK", mark))
 
+    @property
+    def marks(self) -> dict[str, tuple[str, ...]]:
+        """Which run of which rank each pod is or was, by its uid."""
+        return self.kubelets.marks
+
+    def delete_pod(self, name: str, namespace: str = "default") -> None:
+        """As somebody does with kubectl."""
+        self._delete(Asked(PODS, namespace, name, ""), {})
+
     def cut_watches(self) -> None:
         """Every open watch ends in the middle, as when the server is killed."""
         assert self._runner is not None

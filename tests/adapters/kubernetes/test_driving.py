@@ -1,0 +1,369 @@
+"""The engine and the adapter together, on an API server that plays its part."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.kubernetes.log_archive import LogArchive
+from adapters.kubernetes.marks import mark_of
+from adapters.memory_log import MemoryLog
+from controlplane import commands as c
+from controlplane import events as e
+from controlplane.model import Cause, CleanPods
+from controlplane.queries import why
+from tests.fake_kubernetes import FakeKubernetes, Fate, Faults
+from tests.fake_kubernetes.control import cluster_of, control_plane, spec
+from tests.fake_kubernetes.store import NODES, PODS, Resource
+
+SERVICES = Resource("", "v1", "services")
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[FakeKubernetes]:
+    async with cluster_of(tmp_path) as api:
+        yield api
+
+
+def ends_after(seconds: float, code: int = 0, **more: Any) -> Any:
+    return lambda pod: Fate(seconds, code, **more)
+
+
+def runs(api: FakeKubernetes) -> Counter[Any]:
+    """How often each run of each rank was started."""
+    return Counter(api.marks[uid] for uid, _ in api.kubelets.started)
+
+
+# -------------------------------------------------------------------- a job's life
+
+
+async def test_a_job_runs_where_it_was_placed_and_succeeds(api: FakeKubernetes) -> None:
+    api.kubelets.fate = ends_after(0.1)
+    async with control_plane(api) as plane:
+        await plane.submit("train", spec(workers=4, gpus=2))
+        await plane.until_phase("train", "Succeeded")
+        job = plane.job("train")
+        assert job is not None
+        assert job.attempt is not None
+        assert [pod["spec"]["nodeName"] for pod in plane.pods] == [
+            slot.node for slot in job.attempt.placement
+        ]
+        notes = [pod["metadata"]["annotations"]["muster.dev/devices"] for pod in plane.pods]
+        assert sorted(notes) == ["0,1", "0,1", "2,3", "2,3"]
+        assert {pod["spec"]["schedulerName"] for pod in plane.pods} == {"muster"}
+
+
+async def test_the_nodes_may_be_left_to_the_cluster_s_scheduler(api: FakeKubernetes) -> None:
+    async with control_plane(api, binds_itself=False) as plane:
+        await plane.submit("train")
+        await plane.until(lambda: len(plane.pods) == 2)
+        await asyncio.sleep(0.1)
+        assert all("nodeName" not in pod["spec"] for pod in plane.pods)
+        assert all("schedulerName" not in pod["spec"] for pod in plane.pods)
+
+
+@pytest.mark.parametrize(("clean", "left"), [(CleanPods.ALL, 0), (CleanPods.NONE, 2)])
+async def test_what_is_kept_of_a_finished_job_is_what_it_asks_for(
+    api: FakeKubernetes, clean: CleanPods, left: int
+) -> None:
+    api.kubelets.fate = ends_after(0.05)
+    async with control_plane(api) as plane:
+        await plane.submit("train", spec(clean=clean))
+        await plane.until_phase("train", "Succeeded")
+        await plane.until(lambda: len(plane.pods) == left)
+        await plane.ask(c.DeleteJob(namespace="default", name="train"))
+        await plane.until(lambda: plane.job("train") is None and not plane.pods)
+        await plane.until(lambda: not api.store.all(SERVICES))
+
+
+async def test_a_time_to_live_takes_the_pods_along(api: FakeKubernetes) -> None:
+    api.kubelets.fate = ends_after(0.05)
+    async with control_plane(api) as plane:
+        await plane.submit("train", spec(ttl_s=0.2))
+        await plane.until(lambda: plane.job("train") is not None)
+        await plane.until(lambda: plane.job("train") is None and not plane.pods)
+
+
+async def test_what_was_left_of_a_job_that_is_gone_goes_too(api: FakeKubernetes) -> None:
+    labels = {"muster.dev/job-id": "id-old", "muster.dev/instance": "test"}
+    other = {"muster.dev/job-id": "id-other", "muster.dev/instance": "somebody-else"}
+    for name, each in (("old", labels), ("other", other)):
+        document = {"kind": "Service", "metadata": {"name": name, "labels": each}}
+        api.store.create(SERVICES, "default", document)
+    async with control_plane(api) as plane:
+        await plane.until(lambda: len(api.store.all(SERVICES)) == 1)
+        await asyncio.sleep(0.7)
+    assert [each["metadata"]["name"] for each in api.store.all(SERVICES)] == ["other"]
+
+
+async def test_a_failing_rank_tells_its_code_and_its_last_words(api: FakeKubernetes) -> None:
+    api.kubelets.fate = ends_after(0.05, 3, lines=("step 1", "boom"))
+    async with control_plane(api) as plane:
+        await plane.submit("train", spec(workers=1))
+        await plane.until_phase("train", "Failed")
+        exits = [each for r in plane.log.events if isinstance(r.event, e.RanksExited)
+                 for each in r.event.exits]  # fmt: skip
+        assert {(x.code, x.lines) for x in exits} == {(3, ("step 1", "boom"))}
+        assert len(exits) == 4
+
+
+async def test_an_image_that_is_not_there_is_told(api: FakeKubernetes) -> None:
+    api.kubelets.fate = lambda pod: Fate(stuck="ImagePullBackOff")
+    async with control_plane(api) as plane:
+        await plane.submit("train", spec(workers=1))
+        await plane.until(
+            lambda: "RanksStuck" in {type(r.event).__name__ for r in plane.log.events}
+        )
+        job = plane.job("train")
+        assert job is not None
+        assert "ErrImagePull" in why(plane.engine.world, job).reasons[0].message
+
+
+# -------------------------------------------------------------------- losses
+
+
+async def test_a_pod_that_somebody_deletes_is_made_again_as_another_attempt(
+    api: FakeKubernetes,
+) -> None:
+    api.kubelets.stop_s = 0.2
+    async with control_plane(api) as plane:
+        await plane.submit("train")
+        await plane.until_phase("train", "Running")
+        victim = plane.pods[0]["metadata"]["name"]
+        api.delete_pod(victim)
+        await plane.until(lambda: bool((job := plane.job("train")) and job.restarts))
+        await plane.until_phase("train", "Running")
+        job = plane.job("train")
+        assert job is not None
+        assert job.attempt is not None
+        assert job.attempt.number == 2
+        assert job.restarts[0].cause is Cause.EVICTION
+        assert job.failures == 0
+        assert max(runs(api).values()) == 1
+
+
+async def test_a_rank_on_a_dead_node_does_not_run_a_second_time_beside_itself(
+    api: FakeKubernetes,
+) -> None:
+    async with control_plane(api) as plane:
+        await plane.submit("train", spec(workers=2, gpus=4))
+        await plane.until_phase("train", "Running")
+        api.kubelets.kill("node-1")
+        await plane.until_phase("train", "Restarting")
+        # The other node has room by now, but the lost rank may still run where it was.
+        await plane.until(lambda: len(plane.pods) == 1)
+        await asyncio.sleep(1.0)
+        assert plane.phase("train") == "Restarting"
+        assert len(api.kubelets.started) == 2
+        api.kubelets.revive("node-1")
+        await plane.until_phase("train", "Running")
+        assert len(api.kubelets.started) == 4
+        assert max(runs(api).values()) == 1
+
+
+async def test_a_node_that_answers_again_at_once_loses_nothing(api: FakeKubernetes) -> None:
+    async with control_plane(api, lost_after_s=5.0) as plane:
+        await plane.submit("train")
+        await plane.until_phase("train", "Running")
+        api.kubelets.kill("node-0")
+        await asyncio.sleep(0.2)
+        api.kubelets.revive("node-0")
+        await asyncio.sleep(0.2)
+        assert plane.phase("train") == "Running"
+        assert not any(isinstance(r.event, e.NodeLost) for r in plane.log.events)
+
+
+async def test_a_node_that_leaves_the_cluster_takes_its_ranks_along(api: FakeKubernetes) -> None:
+    async with control_plane(api) as plane:
+        await plane.submit("train")
+        await plane.until_phase("train", "Running")
+        api.kubelets.dead.add("node-0")
+        api.store.remove(NODES, "", "node-0")
+        await plane.until(lambda: plane.phase("train") in ("Restarting", "Queued"))
+        # As the cluster's garbage collector does.
+        for pod in plane.pods:
+            if pod["spec"].get("nodeName") == "node-0":
+                api.store.remove(PODS, "default", pod["metadata"]["name"])
+        await plane.until_phase("train", "Running")
+        assert {pod["spec"]["nodeName"] for pod in plane.pods} == {"node-1"}
+
+
+# -------------------------------------------------------------------- other people
+
+
+async def test_devices_of_other_people_s_pods_and_sick_ones_are_not_given_away(
+    api: FakeKubernetes,
+) -> None:
+    limits = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
+    theirs = {
+        "metadata": {"name": "theirs"},
+        "spec": {"nodeName": "node-0", "containers": [limits]},
+    }
+    api.store.create(PODS, "elsewhere", {"kind": "Pod", **theirs})
+    api.store.merge(NODES, "", "node-1", {"status": {"allocatable": {"nvidia.com/gpu": "3"}}})
+    async with control_plane(api) as plane:
+        await plane.until(lambda: plane.engine.world.surveyed)
+        assert plane.engine.world.free.total == 2 + 3
+        api.store.remove(PODS, "elsewhere", "theirs")
+        await plane.until(lambda: plane.engine.world.free.total == 4 + 3)
+        api.store.merge(NODES, "", "node-1", {"spec": {"unschedulable": True}})
+        await plane.until(lambda: bool(plane.engine.world.nodes["node-1"].info.taints))
+        await plane.submit("train", spec(workers=1, gpus=4))
+        await plane.until_phase("train", "Running")
+        assert plane.pods[0]["spec"]["nodeName"] == "node-0"
+
+
+async def test_a_name_that_somebody_else_has_keeps_the_gang_away_until_it_is_free(
+    api: FakeKubernetes,
+) -> None:
+    api.store.create(
+        PODS, "default", {"kind": "Pod", "metadata": {"name": "train-worker-1"}, "spec": {}}
+    )
+    async with control_plane(api) as plane:
+        await plane.submit("train")
+        await plane.until(lambda: bool((job := plane.job("train")) and job.restarts))
+        job = plane.job("train")
+        assert job is not None
+        assert "belongs to somebody else" in job.restarts[0].message
+        assert not api.kubelets.started
+        api.store.remove(PODS, "default", "train-worker-1")
+        await plane.until_phase("train", "Running")
+
+
+async def test_a_stale_control_plane_leaves_newer_pods_alone(api: FakeKubernetes) -> None:
+    log = MemoryLog()
+    async with control_plane(api, log) as old:
+        await old.submit("train")
+        await old.until_phase("train", "Running")
+        copied = MemoryLog()
+        copied.events.extend(log.events)
+        async with control_plane(api, copied) as new:
+            await new.until(lambda: new.engine.leads)
+            api.delete_pod("train-worker-0")
+            await new.until(
+                lambda: bool((job := new.job("train")) and job.attempt and job.attempt.number == 2)
+            )
+            await new.until_phase("train", "Running")
+            attempts = {m.attempt for pod in new.pods if (m := mark_of(pod)) is not None}
+            assert attempts == {2}
+            assert max(runs(api).values()) == 1
+
+
+# -------------------------------------------------------------------- control planes that die
+
+
+async def test_who_takes_over_in_the_middle_of_a_launch_finishes_it(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, nodes=4, gpus=8) as api:
+        log = MemoryLog()
+        api.kubelets.start_s = 0.05
+        async with control_plane(api, log) as first:
+            await first.submit("train", spec(workers=32))
+            await first.until(lambda: len(first.pods) >= 10)
+        assert len(api.store.all(PODS)) < 32 or len(api.kubelets.started) < 32
+        async with control_plane(api, log) as second:
+            await second.until_phase("train", "Running")
+            assert len(second.pods) == 32
+            job = second.job("train")
+            assert job is not None
+            assert job.attempt is not None
+            assert job.attempt.number == 1
+            assert len(api.kubelets.started) == 32
+            assert max(runs(api).values()) == 1
+
+
+async def test_what_ended_while_nobody_looked_is_told_afterwards(api: FakeKubernetes) -> None:
+    log = MemoryLog()
+    async with control_plane(api, log) as first:
+        await first.submit("train")
+        await first.until_phase("train", "Running")
+    for pod in api.store.all(PODS):
+        api.kubelets.end(pod["metadata"]["name"], 0)
+    async with control_plane(api, log) as second:
+        await second.until_phase("train", "Succeeded")
+
+
+# -------------------------------------------------------------------- faults
+
+
+async def lives(api: FakeKubernetes, jobs: int, **options: Any) -> int:
+    """Runs some jobs to their end and away; returns how many requests that took."""
+    api.kubelets.fate = ends_after(0.1)
+    before = sum(api.requests.values())
+    async with control_plane(api, **options) as plane:
+        for i in range(jobs):
+            await plane.submit(f"train-{i}", spec(workers=3, clean=CleanPods.ALL))
+        for i in range(jobs):
+            await plane.until_phase(f"train-{i}", "Succeeded")
+            await plane.ask(c.DeleteJob(namespace="default", name=f"train-{i}"))
+        await plane.until(lambda: not plane.pods and not api.store.all(SERVICES))
+        assert all(job.restarts == () for job in plane.engine.world.jobs.values())
+    assert max(runs(api).values()) == 1
+    return sum(api.requests.values()) - before
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_with_three_requests_of_ten_failing_everything_ends_as_it_should(
+    tmp_path: Path, seed: int
+) -> None:
+    async with cluster_of(tmp_path, nodes=3) as api:
+        plain = await lives(api, jobs=5)
+    async with cluster_of(tmp_path, nodes=3) as api:
+        api.faults = Faults(0.3, seed=seed, delay_s=0.01)
+        faulty = await lives(api, jobs=5)
+        assert sum(api.faults.met.values()) > 10
+    assert faulty <= 2 * plain, (faulty, plain)
+
+
+async def test_with_events_dropped_everything_ends_as_it_should(tmp_path: Path) -> None:
+    async with cluster_of(tmp_path, nodes=3) as api:
+        api.faults = Faults(0.0, seed=1, dropped=0.3)
+        await lives(api, jobs=5, resync_s=0.4)
+        assert api.faults.met["dropped"] > 0
+
+
+async def test_nothing_is_asked_while_nothing_changes(api: FakeKubernetes) -> None:
+    async with control_plane(api) as plane:
+        await plane.submit("train", spec(workers=8))
+        await plane.until_phase("train", "Running")
+        await asyncio.sleep(0.3)
+        before = api.requests.copy()
+        # Two resyncs of the engine pass, which ask for everything again.
+        await asyncio.sleep(1.2)
+        assert api.requests == before
+
+
+# -------------------------------------------------------------------- logs
+
+
+async def test_what_ranks_wrote_is_kept_after_their_pods_are_gone(
+    api: FakeKubernetes, tmp_path: Path
+) -> None:
+    api.kubelets.fate = ends_after(0.1, lines=("one", "two"))
+    archive = LogArchive(tmp_path / "logs", 2**20)
+    async with control_plane(api, archive=archive) as plane:
+        await plane.submit("train", spec(clean=CleanPods.ALL))
+        await plane.until_phase("train", "Succeeded")
+        job = plane.job("train")
+        assert job is not None
+        assert await plane.cluster.logs(job, 0, 10) == ["one", "two"]
+        await plane.until(lambda: not plane.pods)
+        assert await plane.cluster.logs(job, 1, 10) == ["one", "two"]
+        assert await plane.cluster.logs(job, 1, 1) == ["two"]
+
+
+async def test_what_a_rank_wrote_before_it_was_stopped_is_kept(
+    api: FakeKubernetes, tmp_path: Path
+) -> None:
+    api.kubelets.fate = lambda pod: Fate(lines=("still running",))
+    archive = LogArchive(tmp_path / "logs", 2**20)
+    async with control_plane(api, archive=archive) as plane:
+        await plane.submit("train")
+        await plane.until_phase("train", "Running")
+        await plane.ask(c.SuspendJob(namespace="default", name="train"))
+        await plane.until(lambda: not plane.pods)
+        job = plane.job("train")
+        assert job is not None
+        assert await plane.cluster.logs(job, 0, 10) == ["still running"]
