@@ -33,18 +33,24 @@ class Module(NamedTuple):
 
 def build(place: Place) -> None:
     """Everything of Go that a cluster needs and the cache does not have yet."""
-    with once(place.cache):
-        for module, target in (
-            (kubernetes_module(place.kubernetes), place.programs / "hyperkube"),
-            (etcd_module(), etcd(place)),
-            (dns_module(), coredns(place)),
-        ):
-            stamp = target.with_name("built-from")
-            if not target.exists() or not stamp.exists() or stamp.read_text() != source_of(module):
+    for module, target in (
+        (kubernetes_module(place.kubernetes), place.programs / "hyperkube"),
+        (etcd_module(), etcd(place)),
+        (dns_module(), coredns(place)),
+    ):
+        if _is_built(module, target):
+            continue
+        with once(place.cache, target.name):
+            if not _is_built(module, target):
                 _compile(place.cache, module, target)
-                stamp.write_text(source_of(module))
-        for program in KUBERNETES_PROGRAMS:
-            link(place.programs / program, "hyperkube")
+                target.with_name("built-from").write_text(source_of(module))
+    for program in KUBERNETES_PROGRAMS:
+        link(place.programs / program, "hyperkube")
+
+
+def _is_built(module: Module, target: Path) -> bool:
+    stamp = target.with_name("built-from")
+    return target.exists() and stamp.exists() and stamp.read_text() == source_of(module)
 
 
 def etcd(place: Place) -> Path:
@@ -164,15 +170,17 @@ def _go_version(go: str) -> tuple[int, ...]:
 
 
 def link(at: Path, to: str) -> None:
-    if not at.is_symlink():
+    try:
         at.symlink_to(to)
+    except FileExistsError:
+        pass
 
 
 @contextmanager
-def once(cache: Path) -> Iterator[None]:
-    """Who builds into the cache, does it alone."""
+def once(cache: Path, what: str) -> Iterator[None]:
+    """Who makes something for the cache, does it alone; others wait, and then find it there."""
     cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "lock").open("w") as lock:
+    with (cache / f"{what}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -36,21 +36,32 @@ def archives(place: Place) -> list[Path]:
 
 def make(place: Place) -> None:
     """The unpacked packages and the images, if the cache does not have them yet."""
-    with once(place.cache):
-        apt = Apt(place.cache / "debian-12" / "apt")
-        folder = place.cache / "images"
-        missing = [name for name in IMAGES if not (folder / f"{name}.tar").exists()]
-        if missing or not root(place).exists():
-            say("fetching containerd, runc, network plugins and the pods' images from Debian")
-            apt.update()
-        if not root(place).exists():
-            fresh = root(place).with_name("root.new")
-            shutil.rmtree(fresh, ignore_errors=True)
-            apt.fetch(versions.DEBIAN_PACKAGES, fresh)
-            fresh.rename(root(place))
-        folder.mkdir(exist_ok=True)
-        for name in missing:
-            tree = place.cache / "images" / f"{name}.tree"
+    if _missing(place):
+        with once(place.cache, "images"):
+            _make(place, _missing(place))
+
+
+def _missing(place: Place) -> list[str]:
+    made = [name for name in IMAGES if not (place.cache / "images" / f"{name}.tar").exists()]
+    return made if root(place).exists() else [*made, "root"]
+
+
+def _make(place: Place, missing: list[str]) -> None:
+    if not missing:
+        return
+    say("fetching containerd, runc, network plugins and the pods' images from Debian")
+    apt = Apt(place.cache / "debian-12" / "apt")
+    apt.update()
+    if not root(place).exists():
+        fresh = root(place).with_name("root.new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        apt.fetch(versions.DEBIAN_PACKAGES, fresh)
+        fresh.rename(root(place))
+    folder = place.cache / "images"
+    folder.mkdir(exist_ok=True)
+    for name in IMAGES:
+        if name in missing:
+            tree = folder / f"{name}.tree"
             shutil.rmtree(tree, ignore_errors=True)
             IMAGES[name](tree, root(place), apt, folder / f"{name}.tar")
             shutil.rmtree(tree)

@@ -100,6 +100,12 @@ def kill(place: Place, node: int, name: str) -> None:
     processes.kill(home, name)
 
 
+def signal_container(place: Place, node: int, container: str, number: int) -> None:
+    """A signal to the first process of a container, from outside of Kubernetes."""
+    ctr = [str(images.root(place) / "usr/bin/ctr"), "--address", node_files.SOCKET, "-n", "k8s.io"]
+    inside(place, node, [*ctr, "task", "kill", "--signal", str(number), container], check=True)
+
+
 def sicken(place: Place, node: int, *devices: str) -> None:
     """Which GPUs of a node are unhealthy from now on; none makes all well."""
     (folder(place, node) / "sick").write_text(" ".join(devices))

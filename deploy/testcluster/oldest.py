@@ -28,20 +28,24 @@ def is_wanted(place: Place) -> bool:
 
 
 def build(place: Place) -> None:
-    target = place.programs / "hyperkube"
-    with builds.once(place.cache):
-        apt = Apt(place.cache / "debian-12" / "apt")
-        etcd = etcd_root(place)
-        if not etcd.exists():
-            apt.update()
-            apt.fetch(("etcd-server",), etcd)
-        if not target.exists():
-            builds.say("compiling Kubernetes 1.20.2 from Debian's source; this takes some minutes")
-            source = _source(place.cache / "src" / "kubernetes-1.20.2", apt)
-            _compile(place.cache, source, target)
-            shutil.rmtree(source)
-        for program in builds.KUBERNETES_PROGRAMS:
-            builds.link(place.programs / program, "hyperkube")
+    target, etcd = place.programs / "hyperkube", etcd_root(place)
+    if not (target.exists() and etcd.exists()):
+        with builds.once(place.cache, "oldest"):
+            _build(place, target, etcd)
+    for program in builds.KUBERNETES_PROGRAMS:
+        builds.link(place.programs / program, "hyperkube")
+
+
+def _build(place: Place, target: Path, etcd: Path) -> None:
+    apt = Apt(place.cache / "debian-12" / "apt-oldest")
+    if not etcd.exists():
+        apt.update()
+        apt.fetch(("etcd-server",), etcd)
+    if not target.exists():
+        builds.say("compiling Kubernetes 1.20.2 from Debian's source; this takes some minutes")
+        source = _source(place.cache / "src" / "kubernetes-1.20.2", apt)
+        _compile(place.cache, source, target)
+        shutil.rmtree(source)
 
 
 def etcd_root(place: Place) -> Path:

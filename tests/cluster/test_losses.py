@@ -1,0 +1,249 @@
+"""Every way in which a rank ends or is lost, provoked for real, and told by its right cause."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+from deploy.testcluster import nodes
+from deploy.testcluster.images import PYTHON
+from deploy.testcluster.places import Place
+from tests.cluster.control import Muster
+from tests.cluster.kube import Kube, node_of, phase, until
+from tests.cluster.manifests import job, shell
+
+SLEEP = shell("trap 'exit 143' TERM; while :; do sleep 0.1; done")
+ONCE_MORE = {"limit": 1, "backoff_s_first": 0.5, "backoff_s_max": 0.5}
+
+
+def number_of(node: str) -> int:
+    return int(node.removeprefix("node-"))
+
+
+async def running(muster: Muster, kube: Kube, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """Submits a job, waits until it runs, and returns its pods in the order of the ranks."""
+    name = await muster.submit(manifest)
+    await muster.until_phase(name, "Running")
+    return await kube.pods()
+
+
+async def last_exit(muster: Muster, name: str) -> dict[str, Any]:
+    """How the first rank that ended ended."""
+    for event in await muster.events(name):
+        if event["type"] == "RanksExited":
+            return dict(event["payload"]["exits"][0])
+    raise AssertionError(f"no rank of {name} has ended")
+
+
+async def test_an_exit_code_fails_the_job_and_is_told(muster: Muster, kube: Kube) -> None:
+    await muster.submit(job("fails", shell("exit 42")))
+    ended = await muster.until_phase("fails", "Failed")
+    assert ended["attempt"]["ranks"][0]["exit_code"] == 42
+    assert "42" in (await muster.why("fails"))["summary"]
+
+
+async def test_a_killed_container_is_an_exit_that_is_tried_again(
+    place: Place, muster: Muster, kube: Kube
+) -> None:
+    (pod,) = await running(muster, kube, job("killed", SLEEP, restart=ONCE_MORE))
+    container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+    nodes.signal_container(place, number_of(node_of(pod)), container, 9)
+    await muster.until_event("killed", "JobRestarting")
+    ended = await last_exit(muster, "killed")
+    assert ended["code"] == 137
+    again = await muster.until_phase("killed", "Running")
+    assert again["job"]["attempt"] == 2
+    assert again["job"]["failures"] == 1
+
+
+async def test_a_pod_deleted_by_hand_is_made_anew_at_nobodys_cost(
+    muster: Muster, kube: Kube
+) -> None:
+    pods = await running(muster, kube, job("deleted", SLEEP, replicas=2, restart=ONCE_MORE))
+    await kube.delete_pod(pods[1]["metadata"]["name"])
+    await muster.until_event("deleted", "JobRestarting")
+    again = await muster.until_phase("deleted", "Running")
+    assert again["job"]["attempt"] == 2
+    assert again["job"]["failures"] == 0, "not the job's own fault"
+    uids = {pod["metadata"]["uid"] for pod in await kube.pods()}
+    assert len(uids) == 2
+    assert uids.isdisjoint({pod["metadata"]["uid"] for pod in pods}), "the gang started anew"
+
+
+async def test_a_pod_deleted_by_force_does_not_run_twice(muster: Muster, kube: Kube) -> None:
+    (pod,) = await running(muster, kube, job("forced", SLEEP, restart=ONCE_MORE))
+    await kube.delete_pod(pod["metadata"]["name"], grace_s=0)
+    await muster.until_event("forced", "JobRestarting")
+    again = await muster.until_phase("forced", "Running")
+    assert again["job"]["attempt"] == 2
+    assert len(await kube.pods()) == 1
+
+
+async def test_filled_memory_is_told_as_out_of_memory(muster: Muster, kube: Kube) -> None:
+    container = {
+        "name": "main",
+        "image": PYTHON,
+        "command": ["python3", "-c", "x = bytes([1]) * (300 << 20)"],
+        "resources": {"limits": {"memory": "64Mi"}},
+    }
+    manifest = job("hungry", [])
+    manifest["spec"]["roles"] = [
+        {"name": "worker", "template": {"spec": {"containers": [container]}}}
+    ]
+    await muster.submit(manifest)
+    await muster.until_phase("hungry", "Failed")
+    ended = await last_exit(muster, "hungry")
+    assert (ended["cause"], ended["code"]) == ("oom", 137)
+
+
+async def test_an_eviction_as_by_drain_costs_the_job_nothing(muster: Muster, kube: Kube) -> None:
+    pods = await running(muster, kube, job("drained", SLEEP, gpus=1, restart=ONCE_MORE))
+    node = node_of(pods[0])
+    await kube.cordon(node)
+    await kube.evict(pods[0]["metadata"]["name"])
+    again = await until(lambda: _runs_elsewhere(muster, kube, "drained", node), 60, "the move")
+    assert again["job"]["failures"] == 0
+    causes = {entry["cause"] for entry in again["restarts"]}
+    assert causes <= {"eviction", "vanished"}, again["restarts"]
+
+
+async def test_a_cordoned_node_takes_no_more_ranks(muster: Muster, kube: Kube) -> None:
+    told = (await kube.api.get("/api/v1/nodes"))["items"]
+    names = sorted(node["metadata"]["name"] for node in told)
+    for name in names[1:]:
+        await kube.cordon(name)
+    await until(lambda: _cordons_seen(muster, names[1:]), 30, "the cordons to be seen")
+    pods = await running(muster, kube, job("stays", SLEEP, replicas=4, gpus=2))
+    assert {node_of(pod) for pod in pods} == {names[0]}
+    await muster.submit(job("waits", SLEEP, gpus=1))
+    assert await muster.phase("waits") == "Queued"
+    await kube.cordon(names[1], cordoned=False)
+    await muster.until_phase("waits", "Running")
+
+
+async def test_a_wrong_image_is_told_while_it_waits_and_when_it_ends(
+    muster: Muster, kube: Kube
+) -> None:
+    await muster.submit(job("wrong", SLEEP, image="localhost/no-such:1", start_timeout_s=12.0))
+    told = await until(lambda: _says(muster, "wrong", "localhost/no-such:1"), 30, "the reason")
+    assert told["phase"] in ("Starting", "Placed", "Running"), told
+    await muster.until_phase("wrong", "Failed", seconds=60)
+    ended = await last_exit(muster, "wrong")
+    assert ended["cause"] == "start_timeout"
+
+
+async def test_a_failing_init_container_fails_the_rank(muster: Muster, kube: Kube) -> None:
+    spec = {
+        "initContainers": [
+            {"name": "prepare", "image": "localhost/busybox:1", "command": shell("exit 3")}
+        ],
+        "containers": [{"name": "main", "image": "localhost/busybox:1", "command": SLEEP}],
+    }
+    manifest = job("unready", [])
+    manifest["spec"]["roles"] = [{"name": "worker", "template": {"spec": spec}}]
+    await muster.submit(manifest)
+    await muster.until_phase("unready", "Failed", seconds=60)
+    assert "prepare" in (await last_exit(muster, "unready"))["message"]
+
+
+async def test_a_sick_device_is_given_to_nobody(place: Place, muster: Muster, kube: Kube) -> None:
+    others = [f"node-{node}" for node in range(2, 5)]
+    for node in others:
+        await kube.cordon(node)
+    nodes.sicken(place, 1, "GPU-0", "GPU-1")
+    await until(lambda: _free(muster, "node-1", 6), 30, "the sick devices to be seen")
+    await until(lambda: _cordons_seen(muster, others), 30, "the cordons to be seen")
+    await muster.submit(job("seven", SLEEP, gpus=7))
+    pods = await running(muster, kube, job("six", SLEEP, gpus=6))
+    assert [pod["metadata"]["name"] for pod in pods if phase(pod) == "Running"]
+    assert await muster.phase("seven") == "Queued"
+
+
+async def test_a_lost_node_moves_the_gang_at_nobodys_cost(
+    place: Place, muster: Muster, kube: Kube
+) -> None:
+    pods = await running(muster, kube, job("lost", SLEEP, replicas=2, gpus=8, restart=ONCE_MORE))
+    node = node_of(pods[0])
+    nodes.off(place, number_of(node))
+    again = await until(lambda: _runs_elsewhere(muster, kube, "lost", node), 120, "the move")
+    assert again["job"]["failures"] == 0
+    assert {entry["cause"] for entry in again["restarts"]} <= {"node_lost", "eviction", "vanished"}
+    nodes.up(place, number_of(node))
+    await until(lambda: _free(muster, node, 8), 60, "the node to be counted again")
+
+
+async def test_a_rank_whose_kubelet_died_does_not_run_twice(
+    place: Place, muster: Muster, kube: Kube
+) -> None:
+    """The processes live on where the kubelet is dead, so the rank may not run elsewhere yet."""
+    # The rank shows that it runs by a file that all nodes see.
+    mark = place.state / "alive"
+    mark.mkdir(exist_ok=True)
+    text = "echo $$ > /alive/$HOSTNAME-$(date +%s%N); trap 'exit 143' TERM; while :; do touch /alive/beat-$NODE; sleep 0.1; done"
+    spec = {
+        "containers": [
+            {
+                "name": "main",
+                "image": "localhost/busybox:1",
+                "command": shell(text),
+                "env": [
+                    {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+                ],
+                "volumeMounts": [{"name": "alive", "mountPath": "/alive"}],
+                "resources": {"limits": {"nvidia.com/gpu": 1}},
+            }
+        ],
+        "volumes": [{"name": "alive", "hostPath": {"path": str(mark)}}],
+    }
+    manifest = job("zombie", [], restart=ONCE_MORE)
+    manifest["spec"]["roles"] = [{"name": "worker", "template": {"spec": spec}}]
+    (pod,) = await running(muster, kube, manifest)
+    node = node_of(pod)
+    nodes.kill(place, number_of(node), "kubelet")
+    nodes.kill(place, number_of(node), "containerd")
+    await until(lambda: _is_lost(kube, node), 40, "the node to be missed")
+    # Long enough for taints, evictions and a hasty control plane to do their worst.
+    for _ in range(40):
+        beats = [path for path in mark.glob("beat-*") if _fresh(path)]
+        assert len(beats) <= 1, f"the rank runs on two nodes: {beats}"
+        await asyncio.sleep(0.5)
+    nodes.start(place, number_of(node), "containerd")
+    nodes.start(place, number_of(node), "kubelet")
+    again = await muster.until_phase("zombie", "Running", seconds=90)
+    assert again["job"]["failures"] == 0
+    beats = [path for path in mark.glob("beat-*") if _fresh(path)]
+    assert len(beats) <= 1
+
+
+def _fresh(path: Path) -> bool:
+    """Whether somebody touched it just now."""
+    return time.time() - path.stat().st_mtime < 1.5
+
+
+async def _is_lost(kube: Kube, name: str) -> bool:
+    conditions = (await kube.node(name))["status"]["conditions"]
+    return any(each["type"] == "Ready" and each["status"] == "Unknown" for each in conditions)
+
+
+async def _runs_elsewhere(muster: Muster, kube: Kube, name: str, node: str) -> Any:
+    told = await muster.job(name)
+    if told["job"]["phase"] != "Running" or told["job"]["attempt"] < 2:
+        return None
+    return told if all(rank["node"] != node for rank in told["attempt"]["ranks"]) else None
+
+
+async def _says(muster: Muster, name: str, text: str) -> Any:
+    told = await muster.why(name)
+    return told if text in str(told) else None
+
+
+async def _cordons_seen(muster: Muster, names: list[str]) -> bool:
+    events = (await muster.get("/v1/events", after="0", limit="1000"))["items"]
+    infos = [event["payload"]["info"] for event in events if event["type"] == "NodeReported"]
+    latest = {info["name"]: str(info.get("taints", "")) for info in infos}
+    return all("unschedulable" in latest[name] for name in names)
+
+
+async def _free(muster: Muster, name: str, gpus: int) -> bool:
+    node = await muster.get(f"/v1/nodes/{name}")
+    return bool(node["node"]["gpus"] == gpus)
