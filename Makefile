@@ -6,10 +6,11 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-slow test-planted bench demo up docs format lock clean
+.PHONY: help venv check test test-slow test-planted test-cluster cluster-up cluster-down bench \
+  bench-cluster demo up docs format lock clean
 
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(STAMP) ## Create .venv from the lock file, with the project installed in place.
 
@@ -45,8 +46,22 @@ test-slow: $(STAMP) ## The long scenarios and properties.
 test-planted: $(STAMP) ## Plants known bugs in a copy and sees that the tests notice.
 	$(BIN)/python -m tests.planted
 
+# Building is a step of its own, so that no test is blamed for the time it takes.
+test-cluster: $(STAMP) ## On a real Kubernetes: the one in KUBECONFIG, or one built and started here.
+	@[ -n "$$KUBECONFIG" ] || $(BIN)/python -m deploy.testcluster build || true
+	$(BIN)/pytest -m cluster
+
+cluster-up: $(STAMP) ## Start the test cluster and say how to use it (needs root).
+	$(BIN)/python -m deploy.testcluster up
+
+cluster-down: $(STAMP) ## Stop the test cluster.
+	$(BIN)/python -m deploy.testcluster down
+
 bench: $(STAMP) ## Measure, against named baselines; a table, and bench/results.json.
 	$(BIN)/python -m bench.run
+
+bench-cluster: $(STAMP) ## Measure on a real API server; a table, and bench/cluster.json.
+	$(BIN)/python -m bench.cluster.run
 
 demo: $(STAMP) ## A guided tour on a simulated cluster.
 	$(BIN)/python examples/demo.py

@@ -50,6 +50,12 @@ SERVING = ("-ps-", "-server-", "-scheduler-")
 LAUNCHED = ("MPIJob", "HostfileJob")
 
 
+# Where the kinds keep the specification of each role.
+REPLICAS = frozenset(
+    f"{name}ReplicaSpecs" for name in ("tf", "pytorch", "mpi", "mx", "xgb", "paddle", "jax")
+)
+
+
 def script(kind: str, code: int) -> list[str]:
     """What every rank runs: servers serve, the others end after a second with this exit code."""
     serving = [*SERVING, *(["-worker-"] if kind in LAUNCHED else [])]
@@ -93,15 +99,20 @@ def _shrink(node: Any, command: Sequence[str]) -> None:
 
 
 def _give_up_at_once(node: Any) -> None:
+    """No second try, in whatever way the kind says so."""
     if isinstance(node, list):
         for each in node:
             _give_up_at_once(each)
     if not isinstance(node, dict):
         return
-    if "restartPolicy" in node or "template" in node:
-        node["restartPolicy"] = "Never"
-    for key in ("backoffLimit", "maxRestarts"):
-        if key in node:
+    for key, value in list(node.items()):
+        if key == "restartPolicy":
+            node[key] = "Never"
+        elif key in ("backoffLimit", "maxRestarts"):
             node[key] = 0
-    for each in node.values():
-        _give_up_at_once(each)
+        elif key == "restart":
+            node[key] = {"limit": 0} if isinstance(value, dict) else "Never"
+        elif key in REPLICAS and isinstance(value, dict):
+            for replica in value.values():
+                replica["restartPolicy"] = "Never"
+        _give_up_at_once(value)

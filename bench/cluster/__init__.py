@@ -1,0 +1,1 @@
+"""Muster on a real API server, against bare loops on the same one: `make bench-cluster`."""

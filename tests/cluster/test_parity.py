@@ -1,0 +1,63 @@
+"""The same scenario on the simulated and on the real cluster tells the same story of each job."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.control import Muster
+from tests.cluster.kube import Kube, TestBed
+from tests.cluster.manifests import job, shell
+
+AGAIN = {"limit": 2, "backoff_s_first": 0.2, "backoff_s_max": 0.2}
+
+
+def workload(seconds: float, code: int = 0, failing: int | None = None) -> dict[str, Any]:
+    told: dict[str, Any] = {"duration_s": seconds}
+    if code:
+        told |= {"exit_code": code, "exit_rank": 0}
+    if failing is not None:
+        told["failing_attempts"] = failing
+    return told
+
+
+def fails(code: int) -> list[str]:
+    """Rank 0 fails; the others would go on."""
+    return shell(f"case $HOSTNAME in *-0) sleep 1; exit {code};; esac; sleep 60")
+
+
+SCENARIOS: dict[str, tuple[dict[str, Any], str]] = {
+    "success": (
+        job("one", shell("sleep 1"), replicas=2, gpus=2, workload=workload(1)),
+        "Succeeded",
+    ),
+    "failure": (job("one", fails(3), replicas=2, gpus=2, workload=workload(1, 3)), "Failed"),
+    "restarts": (
+        job("one", fails(3), replicas=2, gpus=2, restart=AGAIN, workload=workload(1, 3)),
+        "Failed",
+    ),
+    "too-large": (
+        job("one", shell("sleep 1"), replicas=4, gpus=8, workload=workload(1)),
+        "Succeeded",
+    ),
+}
+
+
+async def story(muster: Muster, manifest: dict[str, Any], end: str) -> list[str]:
+    name = await muster.submit(manifest)
+    await muster.until_phase(name, end, seconds=120)
+    await muster.until_event(name, "AttemptEnded")
+    return await muster.story(name)
+
+
+@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+async def test_the_job_level_events_are_the_same(
+    bed: TestBed, kube: Kube, tmp_path: Path, scenario: str
+) -> None:
+    manifest, end = SCENARIOS[scenario]
+    for folder in ("real", "simulated"):
+        (tmp_path / folder).mkdir()
+    async with Muster(bed.kubeconfig, tmp_path / "real") as real:
+        seen = await story(real, manifest, end)
+    async with Muster(None, tmp_path / "simulated", cluster="sim") as simulated:
+        assert seen == await story(simulated, manifest, end)
