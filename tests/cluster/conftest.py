@@ -79,16 +79,34 @@ def made_up(place: places.Place) -> Iterator[int]:
 
 @pytest.fixture
 async def kube(bed: TestBed) -> AsyncIterator[Kube]:
-    """The cluster as its API server tells it, empty of Muster's things before and after."""
+    """The cluster as its API server tells it; nothing of Muster's stays behind."""
     async with Api(bed.kubeconfig) as api:
         kube = Kube(api)
-        await kube.clear()
         yield kube
         await kube.clear()
 
 
+@pytest.fixture(scope="session")
+def shared_muster(bed: TestBed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Muster]:
+    muster = Muster(bed.kubeconfig, tmp_path_factory.mktemp("muster"), stays=True)
+    yield muster
+    muster.end()
+
+
 @pytest.fixture
-async def muster(bed: TestBed, kube: Kube, tmp_path: Path) -> AsyncIterator[Muster]:
-    """A control plane on that cluster, with a log of its own."""
+async def muster(shared_muster: Muster, kube: Kube) -> AsyncIterator[Muster]:
+    """A control plane on that cluster, without jobs before and after."""
+    async with shared_muster as muster:
+        yield muster
+        await kube.uncordon_all()
+        await muster.forget_all()
+
+
+@pytest.fixture
+async def own_muster(
+    shared_muster: Muster, bed: TestBed, kube: Kube, tmp_path: Path
+) -> AsyncIterator[Muster]:
+    """A control plane of the test's own, the only one that looks at the cluster meanwhile."""
+    shared_muster.end()
     async with Muster(bed.kubeconfig, tmp_path) as muster:
         yield muster

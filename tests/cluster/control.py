@@ -1,14 +1,14 @@
 """A control plane as people run it: `muster up` in a process, spoken to over HTTP."""
 
-import asyncio
 import os
-import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
+from deploy.testcluster.images import BUSYBOX
 from tests.cluster.kube import until
 
 START_S_MAX = 60
@@ -20,50 +20,45 @@ class Refusal(Exception):
 
 
 class Muster:
-    """An asynchronous context; `kill` and `start` work inside it, on the same log."""
+    """An asynchronous context; `kill` and `start` work inside it, on the same log.
+
+    With `stays`, the process outlives the context and serves the next one; `end` stops it.
+    """
 
     def __init__(
-        self, kubeconfig: Path | None, folder: Path, *options: str, cluster: str = "kubernetes"
+        self,
+        kubeconfig: Path | None,
+        folder: Path,
+        *options: str,
+        cluster: str = "kubernetes",
+        stays: bool = False,
     ) -> None:
-        self._kubeconfig, self._folder, self._options = kubeconfig, folder, options
-        self._cluster = cluster
+        self._kubeconfig, self._folder, self._stays = kubeconfig, folder, stays
+        waiting = ["--waiting-image", BUSYBOX] if cluster == "kubernetes" else []
+        self._options = ["--cluster", cluster, *waiting, *options]
         self.log = folder / "muster.log"
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     async def __aenter__(self) -> "Muster":
         self._session = aiohttp.ClientSession()
-        await self.start()
+        if self._process is None or self._process.poll() is not None:
+            await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.stop()
         await self._session.close()
+        if not self._stays:
+            self.end()
 
     async def start(self) -> None:
-        words = [
-            "up",
-            "--cluster",
-            self._cluster,
-            "--db",
-            str(self._folder / "muster.db"),
-            "--port",
-            "0",
-        ]
+        words = ["up", "--db", str(self._folder / "muster.db"), "--port", "0", *self._options]
         env = {**os.environ, "XDG_DATA_HOME": str(self._folder / "data"), "PYTHONUNBUFFERED": "1"}
         if self._kubeconfig is not None:
             env["KUBECONFIG"] = str(self._kubeconfig)
         began = self.log.stat().st_size if self.log.exists() else 0
+        program = [sys.executable, "-m", "cli.main", *words]
         with self.log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "cli.main",
-                *words,
-                *self._options,
-                env=env,
-                stdout=log,
-                stderr=log,
-            )
+            self._process = subprocess.Popen(program, env=env, stdout=log, stderr=log)
         self.url = await until(
             lambda: self._address(began), START_S_MAX, f"`muster up`: {self.log}"
         )
@@ -72,7 +67,7 @@ class Muster:
     async def _address(self, began: int) -> str:
         told = self.log.read_text()[began:]
         assert self._process is not None
-        assert self._process.returncode is None, told
+        assert self._process.poll() is None, told
         found = [line.split()[1] for line in told.splitlines() if line.startswith("  API")]
         return found[0] if found else ""
 
@@ -81,24 +76,34 @@ class Muster:
             leads = answer.status == 200
         return leads and bool((await self.get("/v1/nodes"))["items"])
 
-    async def kill(self) -> None:
+    def kill(self) -> None:
         """SIGKILL, in the middle of whatever it does."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGKILL)
-        await self._process.wait()
+        self._process.kill()
+        self._process.wait()
 
-    async def stop(self) -> None:
-        if self._process is not None and self._process.returncode is None:
+    def end(self) -> None:
+        if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             try:
-                await asyncio.wait_for(self._process.wait(), 20)
-            except TimeoutError:
-                await self.kill()
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()
 
     @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    async def forget_all(self) -> None:
+        """Deletes every job, and waits until nothing of them is left."""
+        for item in (await self.get("/v1/jobs", limit="1000"))["items"]:
+            if not item["deleting"]:
+                await self.delete(item["name"])
+        await until(self._is_empty, 60, "the jobs to be forgotten")
+
+    async def _is_empty(self) -> bool:
+        return not (await self.get("/v1/jobs"))["items"]
 
     # ---------------------------------------------------------------- requests
 
@@ -137,6 +142,10 @@ class Muster:
     async def events(self, name: str) -> list[dict[str, Any]]:
         told = await self.get(f"{_path(name)}/events", limit="1000")
         return list(told["items"])
+
+    async def head(self) -> int:
+        """The last position in the log."""
+        return int((await self.get("/v1/events", after="0", limit="1"))["head"])
 
     async def story(self, name: str) -> list[str]:
         return job_level(await self.events(name))

@@ -59,6 +59,10 @@ class Kube:
     async def cordon(self, node: str, *, cordoned: bool = True) -> None:
         await self.api.merge(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": cordoned}})
 
+    async def taint(self, node: str, *taints: dict[str, str]) -> None:
+        """These taints and no others; those that the cluster sets by itself come back."""
+        await self.api.merge(f"/api/v1/nodes/{node}", {"spec": {"taints": list(taints)}})
+
     async def node(self, name: str) -> dict[str, Any]:
         told: dict[str, Any] = await self.api.get(f"/api/v1/nodes/{name}")
         return told
@@ -71,10 +75,13 @@ class Kube:
                 path = f"{self._home}/{thing}/{each['metadata']['name']}"
                 query = {"gracePeriodSeconds": "0"} if thing == "pods" else {}
                 await ignoring(404, self.api.delete(path, **query))
+        await self.uncordon_all()
+        await until(self._is_clear, 60, "Muster's pods to go")
+
+    async def uncordon_all(self) -> None:
         for node in (await self.api.get("/api/v1/nodes"))["items"]:
             if node["spec"].get("unschedulable"):
                 await self.cordon(node["metadata"]["name"], cordoned=False)
-        await until(lambda: self._is_clear(), 60, "Muster's pods to go")
 
     async def _is_clear(self) -> bool:
         return not await self.pods()

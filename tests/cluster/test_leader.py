@@ -11,16 +11,17 @@ RANKS = 200
 
 
 async def test_a_launch_of_200_pods_survives_its_leader(
-    made_up: int, muster: Muster, kube: Kube
+    made_up: int, own_muster: Muster, kube: Kube
 ) -> None:
     """No pod is doubled, and none is left that belongs to nobody."""
+    muster = own_muster
     await until(lambda: _sees(muster, made_up), 60, "the nodes to be seen")
     await muster.submit(job("wide", shell("true"), replicas=RANKS, gpus=1))
     made: list[int] = []
     while not made or made[-1] < RANKS // 4:
         made.append(len(await kube.pods()))
         await asyncio.sleep(0.02)
-    await muster.kill()
+    muster.kill()
     at_death = {pod["metadata"]["uid"] for pod in await kube.pods()}
     assert 0 < len(at_death) < RANKS, "it was killed in the middle"
     watching = asyncio.create_task(_every_pod(kube))

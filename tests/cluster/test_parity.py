@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.control import Muster
-from tests.cluster.kube import Kube, TestBed
+from tests.cluster.kube import Kube
 from tests.cluster.manifests import job, shell
 
 AGAIN = {"limit": 2, "backoff_s_first": 0.2, "backoff_s_max": 0.2}
@@ -52,12 +52,9 @@ async def story(muster: Muster, manifest: dict[str, Any], end: str) -> list[str]
 
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))
 async def test_the_job_level_events_are_the_same(
-    bed: TestBed, kube: Kube, tmp_path: Path, scenario: str
+    muster: Muster, kube: Kube, tmp_path: Path, scenario: str
 ) -> None:
     manifest, end = SCENARIOS[scenario]
-    for folder in ("real", "simulated"):
-        (tmp_path / folder).mkdir()
-    async with Muster(bed.kubeconfig, tmp_path / "real") as real:
-        seen = await story(real, manifest, end)
-    async with Muster(None, tmp_path / "simulated", cluster="sim") as simulated:
+    seen = await story(muster, manifest, end)
+    async with Muster(None, tmp_path, cluster="sim") as simulated:
         assert seen == await story(simulated, manifest, end)

@@ -7,7 +7,7 @@ import pytest
 from deploy.testcluster.faults import Settings
 from deploy.testcluster.proxy import Proxy
 from tests.cluster.control import Muster
-from tests.cluster.kube import Kube, TestBed, until
+from tests.cluster.kube import Kube, TestBed
 from tests.cluster.manifests import job, shell
 
 JOBS = 6
@@ -34,17 +34,16 @@ async def run_through(
                 assert told["job"]["attempt"] == 1, (
                     "a fault of the API server is no fault of a rank"
                 )
-            for name in names:
-                await muster.delete(name)
-            await until(lambda: _none_left(muster), 90, "the jobs to be forgotten")
+            await muster.forget_all()
     return proxy, ends
 
 
 @pytest.mark.timeout(600, func_only=True)
 @pytest.mark.parametrize("rate", [0.1, 0.3])
 async def test_jobs_end_as_they_should_with_at_most_twice_the_requests(
-    bed: TestBed, kube: Kube, tmp_path: Path, rate: float
+    bed: TestBed, shared_muster: Muster, kube: Kube, tmp_path: Path, rate: float
 ) -> None:
+    shared_muster.end()
     for each in ("calm", "shaken"):
         (tmp_path / each).mkdir()
     calm, ends = await run_through(bed, tmp_path / "calm", Settings())
@@ -59,7 +58,3 @@ async def test_jobs_end_as_they_should_with_at_most_twice_the_requests(
     print(f"requests: {before} calm, {after} at {rate:.0%} ({after / before:.2f} times)")
     print(f"faults: {dict(shaken.judge.faults)}")
     assert after <= 2 * before
-
-
-async def _none_left(muster: Muster) -> bool:
-    return not (await muster.get("/v1/jobs"))["items"]
