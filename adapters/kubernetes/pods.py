@@ -22,8 +22,10 @@ POD_RESTART = {
     RestartRule.NEVER: "Never",
     RestartRule.EXIT_CODE: "Never",
 }
-# The shell in which a rank waits until a name resolves: a hundred times, two seconds apart.
-WAIT_FOR_HOST = "for i in $(seq 100); do nslookup {host} && exit 0; echo waiting for {host}; sleep 2; done; exit 1"
+# The shell in which a rank waits until a name resolves: a hundred times, two seconds apart. What it
+# prints is looked at, because some busyboxes' nslookup fails when the name is unknown in any one of
+# the domains that it searches.
+WAIT_FOR_HOST = "for i in $(seq 100); do nslookup {host} | grep -q ^Name: && exit 0; echo waiting for {host}; sleep 2; done; exit 1"
 WAITING_RESOURCES = {
     "requests": {"cpu": "50m", "memory": "10Mi"},
     "limits": {"cpu": "100m", "memory": "20Mi"},

@@ -51,18 +51,21 @@ class Muster:
             self.end()
 
     async def start(self) -> None:
-        words = ["up", "--db", str(self._folder / "muster.db"), "--port", "0", *self._options]
-        env = {**os.environ, "XDG_DATA_HOME": str(self._folder / "data"), "PYTHONUNBUFFERED": "1"}
-        if self._kubeconfig is not None:
-            env["KUBECONFIG"] = str(self._kubeconfig)
         began = self.log.stat().st_size if self.log.exists() else 0
-        program = [sys.executable, "-m", "cli.main", *words]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(program, env=env, stdout=log, stderr=log)
+        self._run()
         self.url = await until(
             lambda: self._address(began), START_S_MAX, f"`muster up`: {self.log}"
         )
         await until(self._is_ready, START_S_MAX, "the control plane to lead and to see nodes")
+
+    def _run(self) -> None:
+        words = ["up", "--db", str(self._folder / "muster.db"), "--port", "0", *self._options]
+        env = {**os.environ, "XDG_DATA_HOME": str(self._folder / "data"), "PYTHONUNBUFFERED": "1"}
+        if self._kubeconfig is not None:
+            env["KUBECONFIG"] = str(self._kubeconfig)
+        program = [sys.executable, "-m", "cli.main", *words]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(program, env=env, stdout=log, stderr=log)
 
     async def _address(self, began: int) -> str:
         told = self.log.read_text()[began:]
