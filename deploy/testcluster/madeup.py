@@ -179,9 +179,9 @@ class Nodes:
             await self._ignoring(404, self._api.merge(_path(pod) + "/status", status))
 
     async def _reap(self, pod: Document) -> None:
-        only = {"preconditions": {"uid": pod["metadata"]["uid"]}}
+        only = {"preconditions": {"uid": pod["metadata"]["uid"]}, "gracePeriodSeconds": 0}
         async with self._few:
-            deleting = self._api.delete(_path(pod), only, gracePeriodSeconds="0")
+            deleting = self._api.delete(_path(pod), only)
             await self._ignoring(404, self._ignoring(409, deleting))
 
     async def _ignoring(self, status: int, request: Any) -> None:

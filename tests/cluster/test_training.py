@@ -21,7 +21,7 @@ def replica(replicas: int, gpus: int, program: str = PROGRAM) -> dict[str, Any]:
         "command": ["python3", "-c", program],
         "resources": {"limits": {"nvidia.com/gpu": gpus}},
     }
-    template = {"spec": {"containers": [container]}}
+    template = {"spec": {"containers": [container], "terminationGracePeriodSeconds": 1}}
     return {"replicas": replicas, "restartPolicy": "Never", "template": template}
 
 
