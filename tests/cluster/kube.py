@@ -76,14 +76,14 @@ class Kube:
                 query = {"gracePeriodSeconds": "0"} if thing == "pods" else {}
                 await ignoring(404, self.api.delete(path, **query))
         await self.uncordon_all()
-        await until(self._is_clear, 60, "Muster's pods to go")
+        await until(self.is_clear, 60, "Muster's pods to go")
 
     async def uncordon_all(self) -> None:
         for node in (await self.api.get("/api/v1/nodes"))["items"]:
             if node["spec"].get("unschedulable"):
                 await self.cordon(node["metadata"]["name"], cordoned=False)
 
-    async def _is_clear(self) -> bool:
+    async def is_clear(self) -> bool:
         return not await self.pods()
 
 

@@ -7,7 +7,7 @@ import pytest
 from deploy.testcluster.faults import Settings
 from deploy.testcluster.proxy import Proxy
 from tests.cluster.control import Muster
-from tests.cluster.kube import Kube, TestBed
+from tests.cluster.kube import Kube, TestBed, until
 from tests.cluster.manifests import job, shell
 
 JOBS = 6
@@ -15,7 +15,7 @@ ONCE_MORE = {"limit": 2, "backoff_s_first": 0.5, "backoff_s_max": 0.5}
 
 
 async def run_through(
-    bed: TestBed, folder: Path, settings: Settings
+    bed: TestBed, kube: Kube, folder: Path, settings: Settings
 ) -> tuple[Proxy, dict[str, str]]:
     """A few jobs, good and bad, through a proxy; the requests that it took, and how they ended."""
     async with Proxy(bed.kubeconfig, settings) as proxy:
@@ -35,6 +35,7 @@ async def run_through(
                     "a fault of the API server is no fault of a rank"
                 )
             await muster.forget_all()
+            await until(kube.is_clear, 90, "the pods to go")
     return proxy, ends
 
 
@@ -46,9 +47,9 @@ async def test_jobs_end_as_they_should_with_at_most_twice_the_requests(
     shared_muster.end()
     for each in ("calm", "shaken"):
         (tmp_path / each).mkdir()
-    calm, ends = await run_through(bed, tmp_path / "calm", Settings())
+    calm, ends = await run_through(bed, kube, tmp_path / "calm", Settings())
     shaken, shaken_ends = await run_through(
-        bed, tmp_path / "shaken", Settings(seed=8, rate=rate, delay_s_max=0.3)
+        bed, kube, tmp_path / "shaken", Settings(seed=8, rate=rate, delay_s_max=0.3)
     )
     assert shaken_ends == ends
     assert sorted(ends.values()) == ["Failed"] + ["Succeeded"] * (JOBS - 1)
