@@ -32,7 +32,8 @@ def gang(name: str, ranks: int, **annotations: str) -> dict[str, Any]:
     template = {"metadata": {"annotations": annotations}, "spec": {"containers": [container]}}
     roles = [{"name": "worker", "replicas": ranks, "template": template}]
     metadata = {"name": name}
-    spec = {"roles": roles, "start_timeout_s": 3600.0, "clean": "All"}
+    selector = {"selector": {"muster.dev/made-up": "true"}}
+    spec = {"roles": roles, "start_timeout_s": 3600.0, "clean": "All", "scheduling": selector}
     return {"apiVersion": "muster.dev/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
