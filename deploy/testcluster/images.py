@@ -20,6 +20,9 @@ from deploy.testcluster.places import Place
 PAUSE = "localhost/pause:1"
 BUSYBOX = "localhost/busybox:1"
 PYTHON = "localhost/python:3.11"
+# Stands for the image with which the old MPI operators bring kubectl to a launcher; this one brings
+# nothing, for nothing in the tests would call it.
+DELIVERY = "docker.io/mpioperator/kubectl-delivery:latest"
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 EPOCH = "1970-01-01T00:00:00Z"
@@ -79,6 +82,12 @@ def _busybox(tree: Path, debian: Path, apt: Apt, archive: Path) -> None:
     pack(archive, BUSYBOX, tree, [])
 
 
+def _delivery(tree: Path, debian: Path, apt: Apt, archive: Path) -> None:
+    (tree / "bin").mkdir(parents=True)
+    _common(tree, debian)
+    pack(archive, DELIVERY, tree, ["/bin/true"])
+
+
 def _python(tree: Path, debian: Path, apt: Apt, archive: Path) -> None:
     apt.fetch_with_all_they_need(versions.DEBIAN_PYTHON, tree)
     for name in ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/perl"):
@@ -90,7 +99,8 @@ def _python(tree: Path, debian: Path, apt: Apt, archive: Path) -> None:
     pack(archive, PYTHON, tree, [], {"LD_LIBRARY_PATH": search, "OPENBLAS_NUM_THREADS": "1"})
 
 
-IMAGES = {"pause": _pause, "busybox": _busybox, "python": _python}
+IMAGES = {"pause": _pause, "busybox": _busybox, "python": _python, "delivery": _delivery}
+NAMES = {"pause": PAUSE, "busybox": BUSYBOX, "python": PYTHON, "delivery": DELIVERY}
 
 
 def _common(tree: Path, debian: Path) -> None:

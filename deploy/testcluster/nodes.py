@@ -71,8 +71,9 @@ def start(place: Place, node: int, name: str) -> None:
         ]
         answers = lambda: inside(place, node, [*ctr, "version"]).returncode == 0  # noqa: E731
         processes.until(answers, 20, f"containerd of {node_name(node)}")
-        if images.PYTHON not in inside(place, node, [*ctr, "images", "list", "-q"]).stdout:
-            for archive in images.archives(place):
+        there = inside(place, node, [*ctr, "images", "list", "-q"]).stdout.split()
+        for archive in images.archives(place):
+            if images.NAMES.get(archive.stem) not in there:
                 inside(place, node, [*ctr, "images", "import", str(archive)], check=True)
     elif name == "kubelet":
         _start_inside(place, node, name, node_files.kubelet(place, node, home))
