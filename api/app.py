@@ -19,6 +19,7 @@ from api import (
     manifests,
     nodes,
     past,
+    pods,
     queues,
     studies,
     telemetry,
@@ -43,6 +44,7 @@ Signal = Callable[[web.Request, web.StreamResponse], Awaitable[None]]
 
 ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES,
+    *pods.ROUTES,
     *job_changes.ROUTES,
     *convert.ROUTES,
     *manifests.ROUTES,

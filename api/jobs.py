@@ -23,7 +23,7 @@ from controlplane.job import Job
 from controlplane.kinds.kind import Submission
 from controlplane.kinds.registry import read_manifest
 from controlplane.plan import Plan, plan
-from controlplane.ports import Cluster
+from controlplane.ports import Cluster, RealPods
 from controlplane.queries import JobDetail, Why, job_detail, why
 from controlplane.state import Receipt
 from controlplane.world import World
@@ -51,10 +51,14 @@ class WhyQuery(Struct, frozen=True, forbid_unknown_fields=True):
 class LogsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     rank: Annotated[int, Meta(ge=0, le=9_999, description="Whose lines.")] = 0
     tail: Annotated[int, Meta(ge=1, le=10_000, description="At most how many lines.")] = 100
+    attempt: Annotated[int, Meta(ge=0, description="Of an earlier attempt; 0: the latest.")] = 0
+    previous: Annotated[
+        bool, Meta(description="Of its container before it was started again in place.")
+    ] = False
 
 
 class LogLines(Struct, frozen=True, kw_only=True):
-    """The last lines that a rank of the latest attempt wrote."""
+    """The last lines that a rank wrote, in the latest attempt unless another was asked for."""
 
     namespace: str
     name: str
@@ -180,7 +184,7 @@ async def read_logs(request: web.Request, query: LogsQuery) -> web.Response:
     lines: list[str] = []
     if job.attempt is not None:
         lines = await _lines(request.app[CLUSTER], job, query)
-    number = 0 if job.attempt is None else job.attempt.number
+    number = query.attempt or (0 if job.attempt is None else job.attempt.number)
     return answer(
         LogLines(namespace=namespace, name=name, attempt=number, rank=query.rank, lines=lines)
     )
@@ -189,9 +193,20 @@ async def read_logs(request: web.Request, query: LogsQuery) -> web.Response:
 async def _lines(cluster: Cluster, job: Job, query: LogsQuery) -> list[str]:
     try:
         async with asyncio.timeout(LOGS_S_MAX):
+            if query.attempt or query.previous:
+                return await _older_lines(cluster, job, query)
             return await cluster.logs(job, query.rank, query.tail)
     except TimeoutError:
         raise Rejected("cluster_timeout", f"no lines came within {LOGS_S_MAX:g} s") from None
+
+
+async def _older_lines(cluster: Cluster, job: Job, query: LogsQuery) -> list[str]:
+    if not isinstance(cluster, RealPods):
+        told = "a simulated cluster keeps the lines of the latest attempt only"
+        raise Rejected("no_pods", told)
+    return await cluster.older_logs(
+        job, query.rank, query.tail, attempt=query.attempt, previous=query.previous
+    )
 
 
 _JOB = "/v1/jobs/{namespace}/{name}"
@@ -226,6 +241,6 @@ ROUTES: tuple[Route, ...] = (
     route(
         "GET", f"{_JOB}/logs", read_logs, "The last lines that a rank wrote",
         query=LogsQuery, answers={200: LogLines}, needs_leader=True,
-        problems=("no_such_job", "no_such_rank", "invalid_parameter", "cluster_timeout"),
+        problems=("no_such_job", "no_such_rank", "invalid_parameter", "cluster_timeout", "no_pods"),
     ),
 )  # fmt: skip

@@ -74,6 +74,8 @@ KINDS: dict[str, Kind] = {
     "invalid_fork": Kind(422, "The past cannot be forked like this"),
     # It cannot be done as things are.
     "study_not_done": Kind(409, "The study has no result yet, or never will"),
+    "no_pods": Kind(409, "A simulated cluster has no pods"),
+    "not_there": Kind(409, "The rank has no pod now"),
     "name_taken": Kind(409, "The name is taken"),
     "id_taken": Kind(409, "The id is taken"),
     "already_finished": Kind(409, "The job is already finished"),

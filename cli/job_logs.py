@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -9,6 +10,7 @@ from api.jobs import LogLines
 from cli.client import Client, connect, job_path, run
 from cli.complaints import WRONG_USAGE, Complaint
 from cli.ending import exit_with, wait_for_all
+from cli.following import follow_pods, has_pods
 from cli.options import JobName, job_argument, namespace_option, parse_job, url_option
 from controlplane.queries import JobDetail
 
@@ -30,38 +32,59 @@ TAIL_MAX = 10_000
     show_default=True,
     help="At most so many lines of each rank.",
 )
+@click.option("-a", "--attempt", type=click.IntRange(1), help="Of an earlier attempt.")
+@click.option(
+    "-p", "--previous", is_flag=True, help="Of containers before they were started again."
+)
 @url_option
 def logs(
-    job: str, namespace: str, follow: bool, rank: tuple[str, ...], tail: int, url: str | None
+    job: str,
+    namespace: str,
+    follow: bool,
+    rank: tuple[str, ...],
+    tail: int,
+    attempt: int | None,
+    previous: bool,
+    url: str | None,
 ) -> None:
     """Show what the ranks of a job's latest attempt wrote, each line with the name of its rank.
+
+    On a real cluster the logs of pods that are gone are kept for a while.
 
     \b
     Examples:
       muster logs bert --tail 20
       muster logs bert --rank master-0 --follow
+      muster logs bert --attempt 1
     """
     name = parse_job(job, namespace)
-    run(_follow(url, name, rank, tail) if follow else _print(url, name, rank, tail))
+    if follow and (attempt or previous):
+        raise Complaint("what is over cannot be followed", exit_code=WRONG_USAGE)
+    older = {"attempt": attempt or 0, "previous": "true"} if previous else {"attempt": attempt or 0}
+    older = older if attempt or previous else {}
+    run(_follow(url, name, rank, tail) if follow else _print(url, name, rank, tail, older))
 
 
-async def _print(url: str | None, name: JobName, wanted: Sequence[str], tail: int) -> None:
+async def _print(
+    url: str | None, name: JobName, wanted: Sequence[str], tail: int, older: dict[str, Any]
+) -> None:
     async with connect(url) as server:
         found = await server.get(job_path(*name), JobDetail)
-        ranks = _ranks(found, wanted)
-        for rank, lines in zip(ranks, await _lines(server, name, ranks, tail), strict=True):
+        ranks = ranks_named(found, wanted)
+        told = await _lines(server, name, ranks, tail, **older)
+        for rank, lines in zip(ranks, told, strict=True):
             _say(found, rank, lines.lines, alone=len(ranks) == 1)
 
 
-def _names(found: JobDetail) -> list[str]:
+def names_of(found: JobDetail) -> list[str]:
     if found.attempt is not None:
         return [rank.name for rank in found.attempt.ranks]
     return [found.spec.rank_name(rank) for rank in range(found.spec.size)]
 
 
-def _ranks(found: JobDetail, wanted: Sequence[str]) -> list[int]:
+def ranks_named(found: JobDetail, wanted: Sequence[str]) -> list[int]:
     """The numbers of the ranks that are meant; all of them when none is named."""
-    names = _names(found)
+    names = names_of(found)
     if not wanted:
         return list(range(len(names)))
     ranks: list[int] = []
@@ -82,18 +105,21 @@ def _some(names: list[str]) -> str:
     return ", ".join(names) if len(names) <= 8 else f"{', '.join(names[:8])}, ..."
 
 
-async def _lines(server: Client, name: JobName, ranks: Sequence[int], tail: int) -> list[LogLines]:
+async def _lines(
+    server: Client, name: JobName, ranks: Sequence[int], tail: int, **older: Any
+) -> list[LogLines]:
     turns = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def ask(rank: int) -> LogLines:
+        query = {"rank": rank, "tail": tail, **older}
         async with turns:
-            return await server.get(job_path(*name, "/logs"), LogLines, rank=rank, tail=tail)
+            return await server.get(job_path(*name, "/logs"), LogLines, **query)
 
     return list(await asyncio.gather(*(ask(rank) for rank in ranks)))
 
 
 def _say(found: JobDetail, rank: int, lines: Sequence[str], *, alone: bool) -> None:
-    prefix = "" if alone else f"[{_names(found)[rank]}] "
+    prefix = "" if alone else f"[{names_of(found)[rank]}] "
     for line in lines:
         click.echo(prefix + line)
 
@@ -101,18 +127,27 @@ def _say(found: JobDetail, rank: int, lines: Sequence[str], *, alone: bool) -> N
 async def _follow(url: str | None, name: JobName, wanted: Sequence[str], tail: int) -> None:
     async with connect(url) as server:
         end = asyncio.create_task(wait_for_all(server, [name], quiet=True))
-        seen: dict[int, tuple[int, list[str]]] = {}
         try:
-            while True:
-                over = end.done()
-                await _print_new(server, name, wanted, tail, seen)
-                if over:
-                    break
-                await asyncio.wait({end}, timeout=LOOK_EVERY_S)
+            if await has_pods(server, name):
+                await follow_pods(server, name, wanted, tail, end)
+            else:
+                await _look_again_and_again(server, name, wanted, tail, end)
         finally:
             end.cancel()
         click.echo(f"{name}: {end.result()[0].told}", err=True)
         exit_with(end.result())
+
+
+async def _look_again_and_again(
+    server: Client, name: JobName, wanted: Sequence[str], tail: int, end: asyncio.Task[Any]
+) -> None:
+    seen: dict[int, tuple[int, list[str]]] = {}
+    while True:
+        over = end.done()
+        await _print_new(server, name, wanted, tail, seen)
+        if over:
+            break
+        await asyncio.wait({end}, timeout=LOOK_EVERY_S)
 
 
 async def _print_new(
@@ -124,7 +159,7 @@ async def _print_new(
 ) -> None:
     """Prints what was not there at the last look; a new attempt begins anew."""
     found = await server.get(job_path(*name), JobDetail)
-    ranks = _ranks(found, wanted)
+    ranks = ranks_named(found, wanted)
     # The first look shows the tail; the next ones must not lose what came in between.
     depth = tail if not seen else TAIL_MAX
     for rank, told in zip(ranks, await _lines(server, name, ranks, depth), strict=True):

@@ -37,6 +37,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "wait": Entry("cli.jobs", "wait", "Wait for the end of jobs."),
         "logs": Entry("cli.job_logs", "logs", "Show what the ranks of a job wrote."),
         "tensorboard": Entry("cli.tensorboard", "tensorboard", "Say where to see its TensorBoard."),
+        "attach": Entry("cli.attach", "attach", "Run a command beside a rank, in its pod."),
         "events": Entry("cli.job_events", "events", "Show what happened to a job, or at all."),
         "cancel": Entry("cli.changes", "cancel", "Stop jobs for good and keep their record."),
         "suspend": Entry("cli.changes", "suspend", "Stop jobs until they are resumed."),

@@ -1,7 +1,7 @@
 """The three doors of the engine: time, memory and hands; and eyes, for whoever wants to look."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from controlplane.codec import Row
 from controlplane.commands import Report
@@ -179,3 +179,30 @@ class Cluster(Protocol):
 
     async def logs(self, job: Job, rank: int, lines_max: int) -> list[str]:
         """The last lines that a rank of the job's latest attempt wrote."""
+
+
+class PodPlace(NamedTuple):
+    """Where a rank's pod is, for who wants to go there."""
+
+    # The API server's address.
+    cluster: str
+    namespace: str
+    pod: str
+    container: str
+    node: str
+
+
+@runtime_checkable
+class RealPods(Protocol):
+    """What a cluster with real pods can do beside running ranks; a model of one cannot."""
+
+    def place(self, job: Job, rank: int) -> PodPlace | None:
+        """Where the rank's pod is, if it has one now."""
+
+    def follow(self, job: Job, rank: int, lines_max: int) -> AsyncIterator[str]:
+        """The last lines, and then each one as it is written, until the rank ends."""
+
+    async def older_logs(
+        self, job: Job, rank: int, lines_max: int, *, attempt: int, previous: bool
+    ) -> list[str]:
+        """What a rank wrote in an earlier attempt, or before it was started again in place."""

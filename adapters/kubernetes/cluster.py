@@ -6,10 +6,10 @@ watches: when nothing changes, nothing is asked.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple, assert_never
 
-from adapters.kubernetes import gang_schedulers, sightings
+from adapters.kubernetes import gang_schedulers
 from adapters.kubernetes.binding import BINDINGS, SCHEDULER
 from adapters.kubernetes.connection import Connection
 from adapters.kubernetes.errors import ApiError, NotFound
@@ -18,7 +18,7 @@ from adapters.kubernetes.hands import Hands
 from adapters.kubernetes.log_archive import LogArchive
 from adapters.kubernetes.log_reading import LogReading, container_of
 from adapters.kubernetes.machines import Machines
-from adapters.kubernetes.marks import Document, mark_of
+from adapters.kubernetes.marks import Document, mark_of, name_of
 from adapters.kubernetes.plan import Plan
 from adapters.kubernetes.reflector import Change
 from adapters.kubernetes.site import Owner, Site, unbound
@@ -27,6 +27,7 @@ from adapters.kubernetes.wishes import is_over
 from controlplane.commands import Report, ReportRanks
 from controlplane.effects import Effect, LaunchGang, StopGang, Survey, Tidy
 from controlplane.job import Job
+from controlplane.ports import PodPlace
 
 _log = logging.getLogger("muster.kubernetes")
 
@@ -238,16 +239,44 @@ class KubernetesCluster:
             return []
         return await self._archive.lines(job.id, job.attempt.number, rank, lines_max)
 
-    async def troubles(self, job: Job) -> dict[int, sightings.Trouble]:
-        """Why ranks do not get on at this moment, in the cluster's own words."""
-        found: dict[int, sightings.Trouble] = {}
-        if self._eyes is None:
-            return found
-        for pod in self._eyes.pods_of(job.id).values():
-            mark, trouble = mark_of(pod), sightings.trouble(pod)
-            if mark is not None and trouble is not None and not is_over(pod):
-                found[mark.rank] = trouble
-        return found
+    async def older_logs(
+        self, job: Job, rank: int, lines_max: int, *, attempt: int, previous: bool
+    ) -> list[str]:
+        pod, latest = self._pod(job, rank), 0 if job.attempt is None else job.attempt.number
+        if previous and pod is not None and attempt in (0, latest):
+            try:
+                container = container_of(job, rank)
+                return await self._logs.of_pod(pod, container, lines_max, previous=True)
+            except ApiError as error:
+                _log.info("logs of %s/%s rank %d: %s", job.namespace, job.name, rank, error)
+                return []
+        if attempt in (0, latest):
+            return [] if previous else await self.logs(job, rank, lines_max)
+        if self._archive is None:
+            return []
+        return await self._archive.lines(job.id, attempt, rank, lines_max)
+
+    async def follow(self, job: Job, rank: int, lines_max: int) -> AsyncIterator[str]:
+        pod = self._pod(job, rank)
+        if pod is None:
+            return
+        try:
+            async for line in self._logs.follow(pod, container_of(job, rank), lines_max):
+                yield line
+        except ApiError as error:
+            _log.info("logs of %s/%s rank %d: %s", job.namespace, job.name, rank, error)
+
+    def place(self, job: Job, rank: int) -> PodPlace | None:
+        pod = self._pod(job, rank)
+        if pod is None:
+            return None
+        return PodPlace(
+            cluster=self._connection.host,
+            namespace=job.namespace,
+            pod=name_of(pod),
+            container=container_of(job, rank),
+            node=str((pod.get("spec") or {}).get("nodeName", "")),
+        )
 
     def _pod(self, job: Job, rank: int) -> Document | None:
         """The pod of a rank in the latest attempt, its latest run."""

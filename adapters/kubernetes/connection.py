@@ -251,18 +251,20 @@ class Connection:
 
     @asynccontextmanager
     async def websocket(
-        self, path: str, query: Query, protocol: str
+        self, path: str, query: Query, protocols: tuple[str, ...]
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         """Both ways at once: what runs a command in a pod."""
         arguments = await self._arguments(None, "")
         arguments.pop("server_hostname", None)
+        # It answers with frames, and would not with JSON.
+        arguments["headers"]["Accept"] = "*/*"
         asked = f"GET {path}"
         self.requests["WEBSOCKET"] += 1
         with cut(asked):
             async with self._session.ws_connect(
                 self.host + path,
                 params=_pairs(query),
-                protocols=(protocol,),
+                protocols=protocols,
                 heartbeat=self.limits.timeout_s,
                 **arguments,
             ) as socket:
@@ -279,9 +281,8 @@ class cut:  # noqa: N801 - reads as what it does: `with cut(...)`
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, aiohttp.WSServerHandshakeError):
-            raise error_of(
-                error.status, error.message.encode(), error.headers or {}, asked=self._asked
-            )
+            told = f"the API server answered {error.status}"
+            raise error_of(error.status, told.encode(), error.headers or {}, asked=self._asked)
         if isinstance(error, aiohttp.ClientError | TimeoutError | OSError):
             raise _unreachable(self._asked, error) from None
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -66,6 +66,22 @@ class LogReading:
             "GET", path, query=query, tries=tries, timeout_s=timeout_s
         )
         return body.decode("utf-8", "replace").splitlines()
+
+    async def follow(self, pod: Document, container: str, lines_max: int) -> AsyncIterator[str]:
+        """The last lines, and each further one as it is written, until the container ends."""
+        metadata = pod["metadata"]
+        path = f"{RESOURCES['Pod'].one(metadata['namespace'], metadata['name'])}/log"
+        query: dict[str, str | int] = {"tailLines": lines_max, "follow": "true"}
+        if container:
+            query["container"] = container
+        rest = b""
+        async with self._connection.stream(path, query) as content:
+            async for chunk in content.iter_any():
+                *whole, rest = (rest + chunk).split(b"\n")
+                for line in whole:
+                    yield line.decode("utf-8", "replace")
+        if rest:
+            yield rest.decode("utf-8", "replace")
 
     # ------------------------------------------------------------------ keeping
 

@@ -1,0 +1,90 @@
+"""Where a rank's pod is, and what it writes while it writes it: for clusters that have pods."""
+
+from contextlib import aclosing
+from typing import Annotated
+
+from aiohttp import web
+from msgspec import Meta, Struct
+
+from api.control import CONTROL
+from api.jobs import CLUSTER, named
+from api.routes import HEADERS, Route, answer, route
+from controlplane.decider import find_job
+from controlplane.errors import Rejected
+from controlplane.job import Job
+from controlplane.ports import RealPods
+
+
+class PlaceQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    rank: Annotated[int, Meta(ge=0, le=9_999, description="Whose pod.")] = 0
+
+
+class FollowQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    rank: Annotated[int, Meta(ge=0, le=9_999, description="Whose lines.")] = 0
+    tail: Annotated[int, Meta(ge=1, le=10_000, description="How many lines at first.")] = 100
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where a rank's pod is. `cluster` is the API server's address."""
+
+    cluster: str
+    namespace: str
+    pod: str
+    container: str
+    node: str
+
+
+async def get_place(request: web.Request, query: PlaceQuery) -> web.Response:
+    pods, job = await _pods(request, query.rank)
+    found = pods.place(job, query.rank)
+    if found is None:
+        raise _not_there(job, query.rank)
+    return answer(Place(**found._asdict()))
+
+
+async def follow_logs(request: web.Request, query: FollowQuery) -> web.StreamResponse:
+    pods, job = await _pods(request, query.rank)
+    if pods.place(job, query.rank) is None:
+        raise _not_there(job, query.rank)
+    response = web.StreamResponse(headers=HEADERS)
+    response.content_type = "text/plain"
+    response.charset = "utf-8"
+    await response.prepare(request)
+    async with aclosing(pods.follow(job, query.rank, query.tail)) as lines:  # type: ignore[type-var]
+        async for line in lines:
+            await response.write(line.encode() + b"\n")
+    return response
+
+
+async def _pods(request: web.Request, rank: int) -> tuple[RealPods, Job]:
+    namespace, name = named(request)
+    job = await request.app[CONTROL].ask(lambda world: find_job(world, namespace, name))
+    ranks = job.spec.size if job.attempt is None else len(job.attempt.ranks)
+    if rank >= ranks:
+        told = f"{namespace}/{name} has the ranks 0 to {ranks - 1}"
+        raise Rejected("no_such_rank", told, field="rank")
+    cluster = request.app[CLUSTER]
+    if not isinstance(cluster, RealPods):
+        told = "this server's cluster is simulated: its ranks are numbers, and there is no pod"
+        raise Rejected("no_pods", told)
+    return cluster, job
+
+
+def _not_there(job: Job, rank: int) -> Rejected:
+    name = job.spec.rank_name(rank) if rank < job.spec.size else f"rank {rank}"
+    return Rejected("not_there", f"{name} of {job.namespace}/{job.name} has no pod now")
+
+
+_JOB = "/v1/jobs/{namespace}/{name}"
+_PROBLEMS = ("no_such_job", "no_such_rank", "no_pods", "not_there", "invalid_parameter")
+
+ROUTES: tuple[Route, ...] = (
+    route(
+        "GET", f"{_JOB}/place", get_place, "Where a rank's pod is",
+        query=PlaceQuery, answers={200: Place}, problems=_PROBLEMS,
+    ),
+    route(
+        "GET", f"{_JOB}/logs/follow", follow_logs, "The lines of a rank as it writes them",
+        query=FollowQuery, answers={200: str}, media_types=("text/plain",), problems=_PROBLEMS,
+    ),
+)  # fmt: skip
