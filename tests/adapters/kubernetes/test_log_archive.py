@@ -1,0 +1,61 @@
+"""Logs that outlive their pods, within a size."""
+
+from pathlib import Path
+
+from adapters.kubernetes.log_archive import LogArchive, Run
+
+
+def noise(n: int) -> list[str]:
+    """Lines that do not compress well."""
+    return [f"{(n * 7919 + i * 104729) ** 5:x}" for i in range(50)]
+
+
+async def test_what_was_kept_is_read_back_the_last_lines_first_to_stay(tmp_path: Path) -> None:
+    archive = LogArchive(tmp_path / "logs", 2**20)
+    await archive.keep(Run("j", 1, 0, 0), ["a", "b", "ü"])
+    await archive.keep(Run("j", 1, 0, 1), ["c"])
+    await archive.keep(Run("j", 2, 0, 0), ["other"])
+    assert await archive.lines("j", 1, 0, 10) == ["a", "b", "ü", "c"]
+    assert await archive.lines("j", 1, 0, 2) == ["ü", "c"]
+    assert await archive.lines("j", 1, 1, 10) == []
+    archive.close()
+
+
+async def test_a_run_is_kept_once_with_what_came_last(tmp_path: Path) -> None:
+    archive = LogArchive(tmp_path / "logs", 2**20)
+    await archive.keep(Run("j", 1, 0, 0), ["early"])
+    await archive.keep(Run("j", 1, 0, 0), ["early", "late"])
+    assert await archive.lines("j", 1, 0, 10) == ["early", "late"]
+    archive.close()
+
+
+async def test_it_stays_within_its_size_and_the_oldest_go_first(tmp_path: Path) -> None:
+    archive = LogArchive(tmp_path / "logs", 20_000)
+    for n in range(40):
+        await archive.keep(Run("j", n, 0, 0), noise(n))
+        assert archive.size_bytes <= 20_000
+    there = [n for n in range(40) if await archive.lines("j", n, 0, 1)]
+    assert there == list(range(there[0], 40))
+    assert 2 <= len(there) < 40
+    archive.close()
+    again = LogArchive(tmp_path / "logs", 20_000)
+    assert again.size_bytes > 0
+    assert await again.lines("j", 39, 0, 100) == noise(39)
+    again.close()
+
+
+async def test_what_is_larger_than_all_of_it_is_not_kept(tmp_path: Path) -> None:
+    archive = LogArchive(tmp_path / "logs", 10)
+    await archive.keep(Run("j", 1, 0, 0), noise(1))
+    assert await archive.lines("j", 1, 0, 10) == []
+    archive.close()
+
+
+async def test_a_job_that_is_deleted_is_forgotten(tmp_path: Path) -> None:
+    archive = LogArchive(tmp_path / "logs", 2**20)
+    await archive.keep(Run("a", 1, 0, 0), ["x"])
+    await archive.keep(Run("b", 1, 0, 0), ["y"])
+    await archive.forget("a")
+    assert await archive.lines("a", 1, 0, 9) == []
+    assert await archive.lines("b", 1, 0, 9) == ["y"]
+    archive.close()

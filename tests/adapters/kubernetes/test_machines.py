@@ -1,0 +1,106 @@
+"""What nodes have, as far as it may be given away, and who is bound where. Pure."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.kubernetes import nodes
+from adapters.kubernetes.binding import binds, by_count, by_index, held_devices
+from adapters.kubernetes.plan import Ref
+from adapters.kubernetes.site import Site
+from adapters.kubernetes.work import is_current
+from controlplane.model import Slot
+from tests.adapters.kubernetes.jobs import job, rendering
+
+
+def node(**status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "n"}, "spec": {}, "status": status}
+
+
+def test_sick_devices_are_those_that_a_kubelet_does_not_offer() -> None:
+    found = node(capacity={"nvidia.com/gpu": "8"}, allocatable={"nvidia.com/gpu": "5"})
+    assert (nodes.gpus(found), nodes.sick(found)) == (8, 3)
+    assert nodes.gpus(node()) == 0
+
+
+@given(
+    st.integers(0, 16),
+    st.integers(0, 20),
+    st.sets(st.integers(0, 15)),
+    st.lists(st.integers(0, 15), unique=True),
+)
+def test_as_many_devices_are_left_alone_as_are_missing_and_free_ones_first(
+    gpus: int, count: int, held: set[int], before: list[int]
+) -> None:
+    found = nodes.unusable(gpus, count, held, before)
+    assert len(found) == min(gpus, count) == len(set(found))
+    assert all(0 <= i < gpus for i in found)
+    free = {i for i in range(gpus) if i not in held}
+    # One that a rank holds is taken only when no other is left.
+    assert not held & set(found) or free <= set(found)
+    # What was said before stays so, as far as it can.
+    again = nodes.unusable(gpus, count, held, found)
+    assert again == found
+
+
+def test_a_cordon_is_a_taint_and_gpu_taints_keep_nobody_away_who_wants_gpus() -> None:
+    spec = {
+        "unschedulable": True,
+        "taints": [
+            {"key": "team", "value": "a", "effect": "NoSchedule"},
+            {"key": "soft", "effect": "PreferNoSchedule"},
+            {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
+        ],
+    }
+    found = nodes.taints({"metadata": {"name": "n"}, "spec": spec})
+    assert found == ("node.kubernetes.io/unschedulable", "team=a")
+
+
+@pytest.mark.parametrize(
+    ("containers", "inits", "asked"),
+    [([1, 2], [], 3), ([1], [4], 4), ([0], [0], 0)],
+)
+def test_a_pod_has_the_devices_of_its_containers_or_of_the_greediest_first_one(
+    containers: list[int], inits: list[int], asked: int
+) -> None:
+    def of(counts: list[int]) -> list[dict[str, Any]]:
+        return [{"resources": {"limits": {"nvidia.com/gpu": str(n)}}} for n in counts]
+
+    pod = {"spec": {"containers": of(containers), "initContainers": of(inits)}}
+    assert nodes.gpus_asked(pod) == asked
+
+
+def test_levels_are_read_from_labels() -> None:
+    labels = {"zone": "z1", "rack": "r2"}
+    found = nodes.info({"metadata": {"name": "n", "labels": labels}}, levels=("zone", "rack"))
+    assert found.path == ("z1", "r2")
+
+
+def test_devices_are_written_down_and_shown_only_where_muster_chooses_them() -> None:
+    slot = Slot("node-1", (2, 3))
+    assert by_count(slot).env == {}
+    assert by_index(slot).env == {"NVIDIA_VISIBLE_DEVICES": "2,3"}
+    for binding in (by_count(slot), by_index(slot)):
+        assert not binding.node
+        assert held_devices({"metadata": {"annotations": binding.annotations}}) == (2, 3)
+
+
+def test_nobody_is_bound_before_all_of_the_gang_are_there() -> None:
+    of = job()
+    made = rendering(of, Site(scheduler="muster", bind=by_count))
+    pods = {Ref("Pod", name): made.pod(i) for i, name in enumerate(made.names)}
+
+    def wanted(there: dict[Ref, Any]) -> list[tuple[str, str]]:
+        return [
+            tuple(each) for each in binds(of, made.names, there, lambda r, p: is_current(of, r, p))
+        ]  # type: ignore[misc]
+
+    assert wanted(pods) == [(name, f"node-{i}") for i, name in enumerate(made.names)]
+    assert wanted(dict(list(pods.items())[:1])) == []
+    first, second = pods.values()
+    bound = {**first, "spec": {**first["spec"], "nodeName": "node-0"}}
+    assert wanted(dict(zip(pods, (bound, second), strict=True))) == [(made.names[1], "node-1")]
+    stranger = {**second, "spec": {**second["spec"], "schedulerName": "default-scheduler"}}
+    assert wanted(dict(zip(pods, (first, stranger), strict=True))) == [(made.names[0], "node-0")]
