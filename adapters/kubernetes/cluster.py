@@ -86,14 +86,14 @@ class KubernetesCluster:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def connect(self, report: Callable[[Report], None]) -> None:
-        """Whatever was under way for who was connected before is dropped: he may be old.
+        """What was under way for who was connected before is dropped, for he may lead no more.
 
-        So whoever should do and tell nothing more connects somebody who does not listen.
+        What is seen is told from then on, but nothing is done for a job before it is asked for
+        again. So whoever should do nothing more connects somebody who does not listen.
         """
-        self._report = report
         if self._tending is not None:
-            await self._tending.close()
-            self._tending = self._new_tending()
+            await self._tending.rest()
+        self._report = report
 
     async def close(self) -> None:
         """Stops looking and acting; whatever runs goes on running."""

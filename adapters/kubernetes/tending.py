@@ -12,15 +12,19 @@ Laws that hold here:
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
-
-from msgspec.structs import replace
 
 from adapters.kubernetes import sightings
 from adapters.kubernetes.binding import binds
-from adapters.kubernetes.errors import ApiError
 from adapters.kubernetes.eyes import Eyes
+from adapters.kubernetes.glances import (
+    conflicts_of,
+    has_living_files,
+    is_up,
+    rare,
+    without_gone,
+)
 from adapters.kubernetes.hands import UNWATCHED, Hands, Outcome
 from adapters.kubernetes.marks import (
     INSTANCE,
@@ -41,7 +45,6 @@ from adapters.kubernetes.work import Work, as_running, is_current, runs_made, st
 from controlplane.commands import ReportRanks
 from controlplane.effects import LaunchGang, StopGang
 from controlplane.job import Job
-from controlplane.kinds.kind import Kind
 from controlplane.kinds.registry import kind_of
 
 # What changes within this time is looked at together.
@@ -83,6 +86,15 @@ class Tending:
         self._on_planned = on_planned
         self._works: dict[str, Work] = {}
         self._closed = False
+
+    async def rest(self) -> None:
+        """Nothing more is done for any job until it is asked for again; what is seen is told."""
+        for work in self._works.values():
+            work.rest()
+        tasks = [work.task for work in self._works.values() if work.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close(self) -> None:
         self._closed = True
@@ -147,7 +159,7 @@ class Tending:
         else:
             work.note(change.now)
             work.changed.add(change.key.name)
-            work.plan_due = work.plan_due or is_over(change.now) or _has_living_files(work)
+            work.plan_due = work.plan_due or is_over(change.now) or has_living_files(work)
         self._kick(work)
 
     def _work(self, job_id: str) -> Work:
@@ -175,7 +187,9 @@ class Tending:
                 await self._eyes.see_jobs()
                 began = loop.time()
                 await self._tell(work)
-                if work.plan_due:
+                if work.plan_due and work.rests:
+                    work.plan_due = False
+                elif work.plan_due:
                     again_s = await self._carry_out(work)
                 # A large gang takes long to look at, and then so much the more is looked at together.
                 await asyncio.sleep(max(SETTLE_S, min(loop.time() - began, SETTLE_S_MAX)))
@@ -219,7 +233,7 @@ class Tending:
         if asked or gone:
             found += sightings.surplus(seen, len(names), pods.values())
         if work.unsure:
-            found = [_without_gone(each, names, work) for each in found]
+            found = [without_gone(each, names, work) for each in found]
         for each in await self._with_lines(job, found):
             self._report(each)
 
@@ -254,7 +268,7 @@ class Tending:
         await self._look_up(work, rendering)
         observed = self._observed(work)
         if job.attempt is not None:
-            up = [i for i, name in enumerate(rendering.names) if _is_up(observed, name)]
+            up = [i for i, name in enumerate(rendering.names) if is_up(observed, name)]
             rendering = Rendering(
                 as_running(job, up), kind_of(job.spec), self._site, self._owner_of(job)
             )
@@ -275,7 +289,7 @@ class Tending:
                 self._observed(work),
                 lambda rank, pod: is_current(job, rank, pod),
             )
-            troubles += _conflicts(await self._hands.bind(wanted, job.namespace, still))
+            troubles += conflicts_of(await self._hands.bind(wanted, job.namespace, still))
         if work.unsure or troubles or planned.conflicts:
             work.failures += 1
             return float(min(AGAIN_S_FIRST * 2 ** min(work.failures, 10), AGAIN_S_MAX))
@@ -340,7 +354,7 @@ class Tending:
         """Asks for what nobody watches, once; and for what an unanswered request may have made."""
         wanted = dict(work.unsure)
         if work.is_live:
-            for document in _rare(rendering):
+            for document in rare(rendering):
                 ref = Ref(document["kind"], name_of(document))
                 if ref not in work.extra_known:
                     wanted[ref] = document
@@ -372,34 +386,3 @@ class Tending:
             if work.extra or not work.made:
                 # What it had beside that, we know or cannot know.
                 await self._hands.sweep(work.id, namespace, UNWATCHED)
-
-
-def _has_living_files(work: Work) -> bool:
-    """Whether the job may have files that say which ranks run."""
-    if work.job is None or not work.is_live:
-        return False
-    return kind_of(work.job.spec).files is not Kind._field_defaults["files"]
-
-
-def _is_up(observed: Observed, name: str) -> bool:
-    pod = observed.get(Ref("Pod", name))
-    return pod is not None and (pod.get("status") or {}).get("phase") == "Running"
-
-
-def _rare(rendering: Rendering) -> list[dict[str, Any]]:
-    """What the job needs of kinds that nobody watches, as far as is needed to ask for it."""
-    found = rendering.accounts()
-    found += [rendering.secret(name, lambda: ("", "")) for name in rendering.secrets()]
-    found += rendering.boards()
-    return found + (rendering.autoscalers() if rendering.is_owned else [])
-
-
-def _without_gone(report: ReportRanks, names: list[str], work: Work) -> ReportRanks:
-    """A pod that may have been made without our knowing is not told gone."""
-    unsure = {ref.name for ref in work.unsure if ref.kind == "Pod"}
-    kept = tuple(i for i in report.gone if i >= len(names) or names[i] not in unsure)
-    return replace(report, gone=kept)
-
-
-def _conflicts(errors: Iterable[ApiError]) -> list[Conflict]:
-    return [Conflict("Pod", "", str(error)) for error in errors]

@@ -33,6 +33,8 @@ class Work:
         # Whether everything is to be told, because somebody asked.
         self.asked = False
         self.plan_due = False
+        # Whether nothing is to be done until somebody asks again.
+        self.rests = False
         # Objects of kinds that nobody watches: those that are there.
         self.extra: dict[Ref, dict[str, Any]] = {}
         self.extra_known: set[Ref] = set()
@@ -66,7 +68,16 @@ class Work:
         self.rendering = None
         self.version += 1
         self.strangers.clear()
+        self.rests = False
         self.asked = self.plan_due = True
+
+    def rest(self) -> None:
+        """Whoever asked leads no more."""
+        self.version += 1
+        self.rests, self.plan_due = True, False
+        if self.again is not None:
+            self.again.cancel()
+            self.again = None
 
     def note(self, pod: Document) -> None:
         mark = mark_of(pod)

@@ -33,6 +33,7 @@ class ControlPlane:
     def __init__(self, api: FakeKubernetes, log: MemoryLog, cluster: KubernetesCluster) -> None:
         self.api, self.log, self.cluster = api, log, cluster
         self.engine = Engine(AsyncioClock(), log, cluster, EngineOptions(resync_s=0.5))
+        self.running: asyncio.Task[None]
 
     @property
     def pods(self) -> list[dict[str, Any]]:
@@ -83,13 +84,13 @@ async def control_plane(
     settings = Options(**{"resync_s": 60.0, "lost_after_s": 0.05, **options})
     cluster = KubernetesCluster(connection, name, settings, archive=archive)
     plane = ControlPlane(api, log if log is not None else MemoryLog(), cluster)
-    running = asyncio.create_task(plane.engine.run())
+    plane.running = asyncio.create_task(plane.engine.run())
     try:
         yield plane
     finally:
-        running.cancel()
+        plane.running.cancel()
         with suppress(asyncio.CancelledError):
-            await running
+            await plane.running
         await cluster.close()
 
 

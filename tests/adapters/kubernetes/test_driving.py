@@ -367,3 +367,20 @@ async def test_what_a_rank_wrote_before_it_was_stopped_is_kept(
         job = plane.job("train")
         assert job is not None
         assert await plane.cluster.logs(job, 0, 10) == ["still running"]
+
+
+async def test_who_leads_no_more_does_nothing_more(api: FakeKubernetes) -> None:
+    async with control_plane(api) as plane:
+        await plane.submit("train")
+        await plane.until_phase("train", "Running")
+        plane.running.cancel()
+        await asyncio.gather(plane.running, return_exceptions=True)
+        await plane.cluster.connect(lambda report: None)
+        name = "train-worker-0"
+        service = api.store.all(SERVICES)[0]["metadata"]["name"]
+        api.store.remove(SERVICES, "default", service)
+        api.delete_pod(name)
+        before = api.requests["POST"] + api.requests["DELETE"]
+        await asyncio.sleep(0.5)
+        assert api.requests["POST"] + api.requests["DELETE"] == before
+        assert len(plane.pods) == 1
