@@ -63,14 +63,15 @@ class Forwarder:
         url = leader + request.rel_url.raw_path_qs
         headers = [(k, v) for k, v in request.headers.items() if k.lower() not in _NOT_PASSED_ON]
         try:
-            answer = await self._opened().request(
-                request.method,
-                # As it came: what was escaped stays so.
-                URL(url, encoded=True),
-                headers=[*headers, (FORWARDED, "1")],
-                data=body,
-                allow_redirects=False,
-            )
+            async with asyncio.timeout(ANSWER_S_MAX):
+                answer = await self._opened().request(
+                    request.method,
+                    # As it came: what was escaped stays so.
+                    URL(url, encoded=True),
+                    headers=[*headers, (FORWARDED, "1")],
+                    data=body,
+                    allow_redirects=False,
+                )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
             told = f"the leader at {leader} cannot be reached; nothing was done"
             raise Rejected("standby", told) from None
@@ -81,9 +82,8 @@ class Forwarder:
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
-            timeout = aiohttp.ClientTimeout(
-                total=None, sock_connect=CONNECT_S_MAX, sock_read=ANSWER_S_MAX
-            )
+            # An answer may be long in coming to its end: lines that are followed are.
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S_MAX)
             self._session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
         return self._session
 
@@ -110,10 +110,15 @@ async def _given_back(request: web.Request, answer: aiohttp.ClientResponse) -> w
     if request.method != "HEAD" and answer.headers.get(hdrs.CONTENT_LENGTH) is not None:
         response.content_length = int(answer.headers[hdrs.CONTENT_LENGTH])
     await response.prepare(request)
-    if request.method != "HEAD":
-        async for chunk in answer.content.iter_any():
-            await response.write(chunk)
-    await response.write_eof()
+    try:
+        if request.method != "HEAD":
+            async for chunk in answer.content.iter_any():
+                await response.write(chunk)
+        await response.write_eof()
+    except aiohttp.ClientError:
+        # Half an answer must not look like a whole one.
+        if request.transport is not None:
+            request.transport.abort()
     return response
 
 

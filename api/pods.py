@@ -81,10 +81,11 @@ _PROBLEMS = ("no_such_job", "no_such_rank", "no_pods", "not_there", "invalid_par
 ROUTES: tuple[Route, ...] = (
     route(
         "GET", f"{_JOB}/place", get_place, "Where a rank's pod is",
-        query=PlaceQuery, answers={200: Place}, problems=_PROBLEMS,
+        query=PlaceQuery, answers={200: Place}, problems=_PROBLEMS, needs_leader=True,
     ),
     route(
         "GET", f"{_JOB}/logs/follow", follow_logs, "The lines of a rank as it writes them",
         query=FollowQuery, answers={200: str}, media_types=("text/plain",), problems=_PROBLEMS,
+        needs_leader=True,
     ),
 )  # fmt: skip

@@ -80,7 +80,7 @@ def test_no_right_is_a_wildcard_and_no_secret_can_be_listed(folder: str):
             assert "*" not in rule[part]
         assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
         if "secrets" in rule["resources"]:
-            assert set(rule["verbs"]) == {"get", "create", "delete", "deletecollection"}
+            assert set(rule["verbs"]) == {"get", "create", "deletecollection"}
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -1,0 +1,148 @@
+"""The rights in the manifests against what the control plane asks of an API server that keeps to them."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from aiohttp import web
+
+from adapters.asyncio_clock import AsyncioClock
+from adapters.kubernetes.access import Access
+from adapters.kubernetes.connection import Connection
+from adapters.kubernetes.election import LeaseElection
+from adapters.kubernetes.lease_api import ApiLeases
+from adapters.kubernetes.log_archive import LogArchive
+from controlplane import commands as c
+from controlplane.kinds.registry import read_manifest
+from tests.deploy.kustomize import MANIFESTS
+from tests.fake_kubernetes import FakeKubernetes, Fate
+from tests.fake_kubernetes.control import control_plane
+from tests.fake_kubernetes.server import Asked, _asked
+from tests.fake_kubernetes.store import Problem
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+
+
+class Right(NamedTuple):
+    verb: str
+    group: str
+    resource: str
+
+
+def granted() -> set[Right]:
+    """What the ClusterRole and the Role of the election allow, names of objects left aside."""
+    found: set[Right] = set()
+    for document in yaml.safe_load_all((MANIFESTS / "base" / "rights.yaml").read_text()):
+        for rule in document.get("rules", ()):
+            found |= {
+                Right(verb, group, resource)
+                for verb in rule["verbs"]
+                for group in rule["apiGroups"]
+                for resource in rule["resources"]
+            }
+    return found
+
+
+def right_of(request: web.Request, asked: Asked, watching: bool) -> Right:
+    """As an API server names what is asked of it."""
+    resource = asked.resource
+    named = resource.plural + (f"/{asked.sub}" if asked.sub else "")
+    match request.method:
+        case "GET":
+            verb = "watch" if watching else "get" if asked.name else "list"
+        case "DELETE":
+            verb = "delete" if asked.name else "deletecollection"
+        case method:
+            verb = VERBS[method]
+    return Right(verb, resource.group, named)
+
+
+class Strict(FakeKubernetes):
+    """Refuses whatever the manifests do not allow, and keeps what was asked."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.allowed = granted()
+        self.used: set[Right] = set()
+        self.refused: set[Right] = set()
+
+    async def _answer(self, request: web.Request, watching: bool) -> web.StreamResponse:
+        right = right_of(request, _asked(request.path), watching)
+        if right not in self.allowed:
+            self.refused.add(right)
+            raise Problem(403, "Forbidden", f"{right} is not granted")
+        self.used.add(right)
+        return await super()._answer(request, watching)
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[Strict]:
+    async with Strict(tmp_path) as api:
+        for i in range(2):
+            api.kubelets.add_node(f"node-{i}", 8)
+        yield api
+
+
+def example(name: str, **changes: Any) -> Any:
+    document = yaml.safe_load((EXAMPLES / name).read_text())
+    document["metadata"]["namespace"] = "default"
+    document["metadata"].update(changes)
+    return read_manifest(document).spec
+
+
+SHOWN = {
+    "apiVersion": "muster.dev/v1",
+    "kind": "Job",
+    "metadata": {"name": "shown"},
+    "spec": {
+        "roles": [{"name": "worker", "image": "train:1"}],
+        "supplies": {
+            "data": [{"claim": "results", "path": "/results"}],
+            "tensorboard": {"log_dir": "/results"},
+        },
+    },
+}
+# Granted, and not asked for by this test, each for a reason.
+ELSEWHERE = {
+    # So that it can be given to launchers.
+    Right("create", "", "pods/exec"),
+    # What still runs of a finished job whose pods are to be kept is given its last seconds.
+    Right("patch", "", "pods"),
+    # Objects that somebody changed by hand, or that a scaled job outgrew.
+    Right("patch", "", "services"),
+    Right("patch", "rbac.authorization.k8s.io", "roles"),
+    # After an answer that was lost: is it there?
+    Right("get", "", "pods"),
+    Right("get", "", "services"),
+    Right("get", "", "configmaps"),
+    # When a job is deleted while it is tended, its TensorBoard goes by name.
+    Right("delete", "apps", "deployments"),
+}
+
+
+async def test_what_is_granted_is_enough_and_is_all_asked_for(api: Strict, tmp_path: Path):
+    api.kubelets.fate = lambda pod: Fate(0.1, 0)
+    archive = LogArchive(":memory:", 1 << 20)
+    async with control_plane(api, archive=archive) as plane:
+        await plane.submit("ssh", example("mpijob.yaml"))
+        await plane.submit("exec", example("mpijob-v1.yaml"))
+        await plane.submit("shown", read_manifest(SHOWN).spec)
+        for name in ("ssh", "exec", "shown"):
+            await plane.until_phase(name, "Succeeded")
+        for name in ("ssh", "exec", "shown"):
+            await plane.ask(c.DeleteJob(namespace="default", name=name))
+        await plane.until(lambda: not plane.pods)
+        swept = {right for right in api.allowed if right.verb == "deletecollection"}
+        await plane.until(lambda: swept <= api.used)
+    connection = await Connection.open(Access(kubeconfig=api.kubeconfig))
+    election = LeaseElection(ApiLeases(connection, "muster"), "muster", "me", clock=AsyncioClock())
+    await election.won()
+    await election.resign()
+    await connection.close()
+
+    assert api.refused == set()
+    assert api.used <= api.allowed
+    assert api.allowed - api.used <= ELSEWHERE, "a right that nobody uses should not be given"
