@@ -111,6 +111,8 @@ ELSEWHERE = {
     Right("create", "", "pods/exec"),
     # What still runs of a finished job whose pods are to be kept is given its last seconds.
     Right("patch", "", "pods"),
+    # A list of hosts, unless all ranks came up between two looks.
+    Right("patch", "", "configmaps"),
     # Objects that somebody changed by hand, or that a scaled job outgrew.
     Right("patch", "", "services"),
     Right("patch", "rbac.authorization.k8s.io", "roles"),
