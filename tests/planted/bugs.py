@@ -26,6 +26,8 @@ SCHEDULING = (
 )
 PHYSICS = ("tests/simulator", "tests/adapters/test_simulated_training.py")
 STUDIES = ("tests/studies",)
+REPLICAS = ("tests/cli/test_standby.py",)
+TELEMETRY = ("tests/adapters/prometheus",)
 
 _APPEND_THEN_ANSWER = (
     "                if step.batch:\n"
@@ -34,6 +36,69 @@ _APPEND_THEN_ANSWER = (
 )
 
 BUGS = (
+    Bug(
+        "lease: another one's is taken before it is over",
+        "adapters/kubernetes/lease.py",
+        "if now >= free_at:",
+        "if now >= free_at - 5:",
+        ("tests/adapters/kubernetes/test_lease.py",),
+    ),
+    Bug(
+        "lease: a holder that cannot renew goes on",
+        "adapters/kubernetes/election.py",
+        "if now >= self._since + self._terms.deadline_s:",
+        "if now >= self._since + 3 * self._terms.deadline_s:",
+        ("tests/adapters/kubernetes/test_lease.py",),
+    ),
+    Bug(
+        "lease: every look starts the time anew",
+        "adapters/kubernetes/lease.py",
+        "return Seen(lease, before.since)",
+        "return Seen(lease, now)",
+        ("tests/adapters/kubernetes/test_lease.py",),
+    ),
+    Bug(
+        "replicas: what is handed on is handed on again",
+        "api/forwarding.py",
+        "if FORWARDED in request.headers:",
+        "if FORWARDED in request.rel_url.query:",
+        REPLICAS,
+    ),
+    Bug(
+        "replicas: who lost the election goes on leading",
+        "cli/supervisor.py",
+        "work.append(asyncio.create_task(election.lost()))",
+        "pass",
+        REPLICAS,
+    ),
+    Bug(
+        "replicas: who cannot read the log stands for election",
+        "cli/standby.py",
+        "election = asyncio.create_task(elected)\n        following",
+        "election = asyncio.create_task(elected)\n        await election\n        following",
+        REPLICAS,
+    ),
+    Bug(
+        "supplies: a restart gets the newest code",
+        "adapters/kubernetes/supplies.py",
+        '"REF": commit or code.ref or "HEAD"',
+        '"REF": code.ref or "HEAD"',
+        ("tests/adapters/kubernetes/test_supplies.py",),
+    ),
+    Bug(
+        "telemetry: bytes are taken for mebibytes",
+        "adapters/prometheus/series.py",
+        '"nvidia_gpu_memory_used_bytes", "used", _MIB',
+        '"nvidia_gpu_memory_used_bytes", "used", 1.0',
+        TELEMETRY,
+    ),
+    Bug(
+        "telemetry: a server that failed is asked again at once",
+        "adapters/prometheus/telemetry.py",
+        "self._paused_until = self._clock.now() + PAUSE_S",
+        "self._paused_until = 0.0",
+        TELEMETRY,
+    ),
     Bug(
         "studies: a checkpoint that is only half written counts",
         "studies/checkpointing.py",
