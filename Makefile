@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help venv check test test-slow test-planted test-cluster cluster-up cluster-down bench \
-  bench-cluster demo up docs format lock clean
+  bench-cluster demo up docs crds format lock clean
 
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ docs: $(STAMP) ## Make docs/states.md, docs/kinds.md and docs/whatif.md again fr
 	$(BIN)/python docs/tell.py docs/incidents.md
 	$(BIN)/python docs/draw_kinds.py
 	$(BIN)/python docs/draw_whatif.py
+
+crds: $(STAMP) ## Make deploy/crds again from the kinds.
+	$(BIN)/muster crds --out deploy/crds
 
 format: $(STAMP) ## Format the code and sort its imports.
 	$(BIN)/ruff check --select I --fix .

@@ -54,6 +54,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "Control plane and log": {
         "up": Entry("cli.serve", "up", "Start the control plane with everything embedded."),
+        "crds": Entry("cli.crds", "crds", "Print what a Kubernetes cluster needs to take jobs."),
         "log": Entry("cli.log", "log", "Verify, export, import and measure the event log."),
         "replay": Entry("cli.replay", "replay", "Show the world at any past instant."),
         "fork": Entry("cli.fork", "fork_command", "What would have happened otherwise."),

@@ -1,0 +1,1 @@
+"""Standing in for the Kubeflow operators: their resources in, jobs run, statuses and events out."""
