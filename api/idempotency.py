@@ -87,6 +87,8 @@ def _fits(command: c.Request, events: Sequence[e.Event]) -> bool:
             wanted = (command.role, command.replicas)
             scaled = [(x.role, x.replicas) for x in events if isinstance(x, e.JobScaled)]
             return wanted in scaled
+        case c.AmendJob():
+            return _has(e.JobAmended, events)
         case c.DefineQueue():
             return e.QueueDefined(command.queue) in events
         case c.RemoveQueue():

@@ -94,6 +94,8 @@ def _tell_of_decision(event: e.JobEvent) -> str:
             return f"the code of rank {rank} is commit {commit}"
         case e.JobScaled(role=role, replicas=replicas):
             return f"{role} scaled to {replicas} replicas"
+        case e.JobAmended():
+            return "its limits were changed: deadline, time to live, restarts or what is kept"
         case e.JobDeleteRequested():
             return "to be deleted as soon as nothing of it is left"
         case e.JobRemoved(reason=reason):

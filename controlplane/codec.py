@@ -44,6 +44,7 @@ EVENT_TYPES: dict[str, type[e.Event]] = {
         e.JobResumed,
         e.CodeResolved,
         e.JobScaled,
+        e.JobAmended,
         e.JobDeleteRequested,
         e.JobRemoved,
         e.NodeReported,

@@ -6,7 +6,7 @@ report carries none, because a report that brings nothing new decides nothing.
 
 import msgspec
 
-from controlplane.model import Exit, JobSpec, NodeInfo, Policy, Queue
+from controlplane.model import CleanPods, Exit, JobSpec, NodeInfo, Policy, Queue
 
 
 class Command(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -44,6 +44,18 @@ class DeleteJob(JobRequest, frozen=True): ...
 class ScaleJob(JobRequest, frozen=True):
     role: str
     replicas: int
+
+
+class AmendJob(JobRequest, frozen=True):
+    """What may change in the life of a job without touching its ranks, all of it as it should be.
+
+    A finished job may still be given another time to live.
+    """
+
+    ttl_s: float | None
+    active_deadline_s: float | None
+    restart_limit: int | None
+    clean: CleanPods
 
 
 class DefineQueue(Command, frozen=True):
@@ -139,6 +151,7 @@ Request = (
     | ResumeJob
     | DeleteJob
     | ScaleJob
+    | AmendJob
     | DefineQueue
     | RemoveQueue
     | SetPolicy

@@ -13,7 +13,7 @@ from controlplane import restart
 from controlplane.admission import admit, require_fit
 from controlplane.attempt import HOLDING, LIVE
 from controlplane.errors import Rejected
-from controlplane.job import ACTIVE, Job, Phase, scaled, scales_in_place
+from controlplane.job import ACTIVE, Job, Phase, amended, scaled, scales_in_place
 from controlplane.kinds.checking import problems
 from controlplane.model import Cause, Restart, Role
 from controlplane.queueing import configured
@@ -22,7 +22,9 @@ from controlplane.settling import Draft, settle, stop_attempt
 from controlplane.state import Node
 from controlplane.world import World
 
-JobRequest = c.CancelJob | c.SuspendJob | c.ResumeJob | c.DeleteJob | c.ScaleJob
+JobRequest = c.CancelJob | c.SuspendJob | c.ResumeJob | c.DeleteJob | c.ScaleJob | c.AmendJob
+# What may be asked of a job that is finished.
+_LATE = (c.DeleteJob, c.AmendJob)
 
 
 def unfold(world: World, command: c.AnyCommand) -> Sequence[c.AnyCommand]:
@@ -37,7 +39,14 @@ def decide(world: World, command: c.AnyCommand, now: float) -> list[e.Event]:
             return ranks_reported(world, command, now)
         case c.SubmitJob():
             return _submit(world, command)
-        case c.CancelJob() | c.SuspendJob() | c.ResumeJob() | c.DeleteJob() | c.ScaleJob():
+        case (
+            c.CancelJob()
+            | c.SuspendJob()
+            | c.ResumeJob()
+            | c.DeleteJob()
+            | c.ScaleJob()
+            | c.AmendJob()
+        ):
             return _change(world, command, now)
         case c.ReportNode():
             return node_reported(world, command)
@@ -110,7 +119,7 @@ def _change(world: World, command: JobRequest, now: float) -> list[e.Event]:
     """Events for a request about a job that exists."""
     job = find_job(world, command.namespace, command.name)
     draft = Draft(job, now, world.position)
-    if draft.job.finished and not isinstance(command, c.DeleteJob):
+    if draft.job.finished and not isinstance(command, _LATE):
         raise Rejected(
             "already_finished",
             f"{command.namespace}/{command.name} is finished: {draft.job.phase.value.lower()}",
@@ -127,6 +136,8 @@ def _change(world: World, command: JobRequest, now: float) -> list[e.Event]:
             _resume(draft)
         case c.ScaleJob():
             _scale(world, draft, command)
+        case c.AmendJob():
+            _amend(draft, command)
         case _:
             assert_never(command)
     return settle(draft)
@@ -178,6 +189,27 @@ def _scale(world: World, draft: Draft, command: c.ScaleJob) -> None:
         raise Rejected("invalid_job", f"{field}: {problem}", field=field)
     require_fit(world, spec)
     resize(draft, role, command.replicas)
+
+
+def _amend(draft: Draft, command: c.AmendJob) -> None:
+    job = draft.job
+    event = e.JobAmended(
+        job.id,
+        ttl_s=command.ttl_s,
+        active_deadline_s=command.active_deadline_s,
+        restart_limit=command.restart_limit,
+        clean=command.clean,
+    )
+    spec = amended(job.spec, event)
+    if spec == job.spec:
+        return
+    for field, problem in problems(job.namespace, job.name, spec):
+        raise Rejected("invalid_job", f"{field}: {problem}", field=field)
+    limit = command.restart_limit
+    if limit is not None and limit < job.failures:
+        told = f"{limit} is too late: it has failed {job.failures} times already"
+        raise Rejected("invalid_job", f"spec.restart.limit: {told}", field="spec.restart.limit")
+    draft.add(event)
 
 
 def resize(draft: Draft, role: Role, replicas: int) -> None:

@@ -8,7 +8,17 @@ from typing import ClassVar
 
 import msgspec
 
-from controlplane.model import Cause, Exit, JobSpec, NodeInfo, Placement, Policy, Queue, Restart
+from controlplane.model import (
+    Cause,
+    CleanPods,
+    Exit,
+    JobSpec,
+    NodeInfo,
+    Placement,
+    Policy,
+    Queue,
+    Restart,
+)
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
@@ -194,6 +204,15 @@ class CodeResolved(JobEvent, frozen=True):
 class JobScaled(JobEvent, frozen=True):
     role: str
     replicas: int
+
+
+class JobAmended(JobEvent, frozen=True):
+    """How long and how often it may run, and what is kept of it, is from here on this."""
+
+    ttl_s: float | None
+    active_deadline_s: float | None
+    restart_limit: int | None
+    clean: CleanPods
 
 
 class JobDeleteRequested(JobEvent, frozen=True):

@@ -72,6 +72,7 @@ PHASE_KEEPERS: frozenset[type[e.Event]] = frozenset(
         e.AttemptEnded,
         e.CodeResolved,
         e.JobScaled,
+        e.JobAmended,
         e.JobDeleteRequested,
     }
 )
@@ -303,6 +304,10 @@ def _scaled(job: Job, event: e.JobScaled, at: float, position: int) -> Job:
     return replace(job, spec=scaled(job.spec, event.role, event.replicas))
 
 
+def _amended(job: Job, event: e.JobAmended, at: float, position: int) -> Job:
+    return replace(job, spec=amended(job.spec, event))
+
+
 def _delete_requested(job: Job, event: e.JobDeleteRequested, at: float, position: int) -> Job:
     return replace(job, deleting=True)
 
@@ -332,6 +337,7 @@ EVOLVE: dict[type[e.Event], Callable[[Job, Any, float, int], Job]] = {
     e.JobResumed: _resumed,
     e.CodeResolved: _code_resolved,
     e.JobScaled: _scaled,
+    e.JobAmended: _amended,
     e.JobDeleteRequested: _delete_requested,
 }
 
@@ -340,6 +346,17 @@ def scaled(spec: JobSpec, role: str, replicas: int) -> JobSpec:
     """The spec with another number of replicas in one role."""
     roles = tuple(replace(r, replicas=replicas) if r.name == role else r for r in spec.roles)
     return replace(spec, roles=roles)
+
+
+def amended(spec: JobSpec, limits: e.JobAmended) -> JobSpec:
+    """The spec with other limits."""
+    return replace(
+        spec,
+        ttl_s=limits.ttl_s,
+        active_deadline_s=limits.active_deadline_s,
+        restart=replace(spec.restart, limit=limits.restart_limit),
+        clean=limits.clean,
+    )
 
 
 def scales_in_place(job: Job, role: str) -> bool:

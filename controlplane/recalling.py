@@ -57,6 +57,7 @@ _ASKED = frozenset(
         e.JobSuspended,
         e.JobResumed,
         e.JobScaled,
+        e.JobAmended,
         e.JobDeleteRequested,
         e.NodeCordoned,
         e.NodeUncordoned,
@@ -157,6 +158,15 @@ def _request(world: World, events: Sequence[e.Recorded], first: int) -> Iterator
     if isinstance(event, e.JobScaled):
         yield c.ScaleJob(**whose, role=event.role, replicas=event.replicas)
         return
+    if isinstance(event, e.JobAmended):
+        yield c.AmendJob(
+            **whose,
+            ttl_s=event.ttl_s,
+            active_deadline_s=event.active_deadline_s,
+            restart_limit=event.restart_limit,
+            clean=event.clean,
+        )
+        return
     if isinstance(event, e.JobCancelled) and _is_deleted_next(events, first):
         yield c.DeleteJob(**whose)
     yield _REQUESTS[type(event)](**whose)
@@ -217,6 +227,7 @@ _RECALL: dict[type[e.Event], Callable[[World, Sequence[e.Recorded], int], Candid
     e.JobSuspended: _request,
     e.JobResumed: _request,
     e.JobScaled: _request,
+    e.JobAmended: _request,
     e.JobDeleteRequested: _request,
     e.NodeReported: _plain(lambda event: c.ReportNode(node=event.info)),
     e.NodeLost: _plain(lambda event: c.ReportNodeLost(node=event.node, message=event.message)),

@@ -147,10 +147,8 @@ class Tenancy(State):
         """A gang that has devices, and what the scheduler wants to know of it at every pass."""
         self.live[job.id] = None
         self.holders.setdefault(job.spec.queue, {})[job.id] = None
-        if self.plans_ahead and job.id not in self._ends_at:
-            ends_at = attempt.placed_at + expected_s(job.spec, self.policy)
-            self._ends_at[job.id] = ends_at
-            insort(self.endings, (ends_at, job.id))
+        if self.plans_ahead:
+            self._note_end(job, attempt.placed_at + expected_s(job.spec, self.policy))
         if attempt.state is _STOPPING:
             self.stopping[job.id] = None
         self._note_leaving(job, attempt)
@@ -179,6 +177,15 @@ class Tenancy(State):
         self.shrinking.pop(job.id, None)
         self.exclusive.pop(job.id, None)
         self.crippled.pop(job.id, None)
+        self._forget_end(job)
+
+    def _note_end(self, job: Job, ends_at: float) -> None:
+        if self._ends_at.get(job.id) != ends_at:
+            self._forget_end(job)
+            self._ends_at[job.id] = ends_at
+            insort(self.endings, (ends_at, job.id))
+
+    def _forget_end(self, job: Job) -> None:
         ends_at = self._ends_at.pop(job.id, None)
         if ends_at is not None:
             del self.endings[bisect_left(self.endings, (ends_at, job.id))]

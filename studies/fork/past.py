@@ -21,6 +21,7 @@ _REQUESTS = (
     c.ResumeJob,
     c.DeleteJob,
     c.ScaleJob,
+    c.AmendJob,
     c.DefineQueue,
     c.RemoveQueue,
     c.SetPolicy,

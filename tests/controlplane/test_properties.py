@@ -17,6 +17,7 @@ from controlplane.errors import Rejected
 from controlplane.job import Phase
 from controlplane.model import (
     Cause,
+    CleanPods,
     Discipline,
     DoneWhen,
     Exit,
@@ -90,7 +91,7 @@ def some_spec(dice: Random) -> JobSpec:
 
 def some_request(dice: Random) -> c.AnyCommand:
     name = dice.choice(JOBS)
-    verbs = [c.CancelJob, c.SuspendJob, c.ResumeJob, c.DeleteJob, c.ScaleJob]
+    verbs = [c.CancelJob, c.SuspendJob, c.ResumeJob, c.DeleteJob, c.ScaleJob, c.AmendJob]
     verb = dice.choice([*verbs, c.DefineQueue, c.SetPolicy, c.RemoveQueue])
     if verb is c.DefineQueue:
         return c.DefineQueue(queue=Queue("q2", dice.choice([None, 2, 6])))
@@ -99,6 +100,13 @@ def some_request(dice: Random) -> c.AnyCommand:
     if verb is c.SetPolicy:
         return c.SetPolicy(policy=some_policy(dice))
     more = {"role": "Worker", "replicas": dice.randint(0, 3)} if verb is c.ScaleJob else {}
+    if verb is c.AmendJob:
+        more = {
+            "ttl_s": dice.choice([None, 0.0, 20.0]),
+            "active_deadline_s": dice.choice([None, 0.0, 50.0]),
+            "restart_limit": dice.choice([None, 0, 3]),
+            "clean": dice.choice(list(CleanPods)),
+        }
     return verb(namespace="ns", name=name, **more)
 
 

@@ -17,7 +17,7 @@ FOLDER = ROOT / "deploy" / "crds"
 DEFINITIONS = {
     each["metadata"]["name"]: each for each in (definition(r) for r in resources(BUILT_IN))
 }
-EXAMPLES = sorted((ROOT / "examples").glob("*job*.yaml")) + [ROOT / "examples" / "native.yaml"]
+EXAMPLES = [*sorted((ROOT / "examples").glob("*job*.yaml")), ROOT / "examples" / "native.yaml"]
 TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,
     "array": list,
