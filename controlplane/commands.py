@@ -22,11 +22,15 @@ class SubmitJob(Command, frozen=True):
     suspended: bool = False
 
 
-class JobRequest(Command, frozen=True):
-    """A request about a job that exists, named as people name it."""
+class JobRequest(Command, frozen=True, kw_only=True):
+    """A request about a job that exists, named as people name it.
+
+    A name may be used again; who means one job and no other gives its id too.
+    """
 
     namespace: str
     name: str
+    job: str = ""
 
 
 class CancelJob(JobRequest, frozen=True): ...
@@ -41,12 +45,12 @@ class ResumeJob(JobRequest, frozen=True): ...
 class DeleteJob(JobRequest, frozen=True): ...
 
 
-class ScaleJob(JobRequest, frozen=True):
+class ScaleJob(JobRequest, frozen=True, kw_only=True):
     role: str
     replicas: int
 
 
-class AmendJob(JobRequest, frozen=True):
+class AmendJob(JobRequest, frozen=True, kw_only=True):
     """What may change in the life of a job without touching its ranks, all of it as it should be.
 
     A finished job may still be given another time to live.

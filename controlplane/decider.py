@@ -118,6 +118,9 @@ def _drain(world: World, node: Node, now: float) -> list[e.Event]:
 def _change(world: World, command: JobRequest, now: float) -> list[e.Event]:
     """Events for a request about a job that exists."""
     job = find_job(world, command.namespace, command.name)
+    if command.job not in ("", job.id):
+        told = f"{command.namespace}/{command.name} is another job by now"
+        raise Rejected("no_such_job", told)
     draft = Draft(job, now, world.position)
     if draft.job.finished and not isinstance(command, _LATE):
         raise Rejected(

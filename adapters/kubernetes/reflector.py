@@ -199,8 +199,10 @@ class Reflector:
             if before is not None:
                 self._drop(key, before)
             return
+        now = self._trim(document)
+        # Large, and of no use to anybody but a trim.
         document["metadata"].pop("managedFields", None)
-        now = self.items[key] = self._trim(document)
+        self.items[key] = now
         self._on_change(Change(key, before, now))
 
     def _drop(self, key: Key, last: Document) -> None:

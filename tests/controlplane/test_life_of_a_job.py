@@ -393,6 +393,14 @@ def test_a_deleted_job_is_forgotten_when_nothing_of_it_is_left():
     given.when(submit(job="j2")).then_kinds(e.JobSubmitted)
 
 
+def test_a_request_that_means_another_job_of_that_name_is_refused():
+    given = running_job()
+    assert given.refuses(c.CancelJob(namespace="default", name="train", job="j0")).code == (
+        "no_such_job"
+    )
+    given.when(c.CancelJob(namespace="default", name="train", job="j1")).then(e.JobCancelled("j1"))
+
+
 def limits(**more):
     kept = {"ttl_s": None, "active_deadline_s": None, "restart_limit": 6, "clean": CleanPods.NONE}
     return c.AmendJob(namespace="default", name="train", **{**kept, **more})
