@@ -1,0 +1,124 @@
+"""What somebody changed in a resource whose job lives, as commands; and what cannot be changed. Pure.
+
+Suspension, numbers of replicas and the limits of the run policy are carried over. Everything else
+is fixed when a job is submitted, and whoever changes it is told so.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from controlplane import commands as c
+from controlplane.job import Job, Phase
+from controlplane.kinds.kind import Submission
+from controlplane.kinds.registry import form_of
+from controlplane.model import JobSpec, Role
+
+ACTOR = "kubernetes"
+PATHS_MAX = 10
+
+
+class Edits(NamedTuple):
+    commands: tuple[c.Request, ...] = ()
+    # Paths of the fields that were changed in vain.
+    in_vain: tuple[str, ...] = ()
+
+
+def edits(job: Job, wanted: Submission, generation: int) -> Edits:
+    """What to ask for so that the job is what its resource says; the same generation, the same ids."""
+    return Edits(tuple(_commands(job, wanted, generation)), tuple(_in_vain(job, wanted)))
+
+
+def _commands(job: Job, wanted: Submission, generation: int) -> Iterator[c.Request]:
+    def signed(verb: str) -> dict[str, Any]:
+        return {
+            "id": f"{job.id}/{generation}/{verb}",
+            "actor": ACTOR,
+            "namespace": job.namespace,
+            "name": job.name,
+            "job": job.id,
+        }
+
+    new, old = wanted.spec, job.spec
+    if _limits(new) != _limits(old):
+        yield c.AmendJob(
+            **signed("amend"),
+            ttl_s=new.ttl_s,
+            active_deadline_s=new.active_deadline_s,
+            restart_limit=new.restart.limit,
+            clean=new.clean,
+        )
+    if job.finished:
+        return
+    if wanted.suspended and job.phase is not Phase.SUSPENDED:
+        yield c.SuspendJob(**signed("suspend"))
+    # A job that sleeps is scaled before it wakes, so that it wakes in its new size.
+    for role in old.roles:
+        asked = new.role(role.name)
+        if asked is not None and asked.replicas != role.replicas:
+            yield c.ScaleJob(
+                **signed(f"scale-{role.name}"), role=role.name, replicas=asked.replicas
+            )
+    if not wanted.suspended and job.phase is Phase.SUSPENDED:
+        yield c.ResumeJob(**signed("resume"))
+
+
+def _limits(spec: JobSpec) -> tuple[object, ...]:
+    return spec.ttl_s, spec.active_deadline_s, spec.restart.limit, spec.clean
+
+
+def _in_vain(job: Job, wanted: Submission) -> list[str]:
+    """What would still differ after the commands, in the words of the job's own manifest."""
+    old, new = job.spec, _with_mutable_parts_of(job.spec, wanted.spec)
+    if old == new:
+        return []
+    write = form_of(old).write
+    before = write(Submission(job.namespace, job.name, old)).get("spec")
+    after = write(Submission(job.namespace, job.name, new)).get("spec")
+    found = list(differences(before, after, "spec"))
+    named = [f"spec.{name}" for name in _differing(old, new)]
+    return (found or named)[:PATHS_MAX]
+
+
+def _with_mutable_parts_of(old: JobSpec, new: JobSpec) -> JobSpec:
+    """The new spec, except for what is carried over and for what nobody asked about."""
+    roles = tuple(_same_size(role, old.role(role.name)) for role in new.roles)
+    return replace(
+        new,
+        version=old.version,
+        roles=roles,
+        ttl_s=old.ttl_s,
+        active_deadline_s=old.active_deadline_s,
+        restart=replace(new.restart, limit=old.restart.limit),
+        clean=old.clean,
+        labels=old.labels,
+        annotations=old.annotations,
+        workload=old.workload,
+    )
+
+
+def _same_size(role: Role, known: Role | None) -> Role:
+    return role if known is None else replace(role, replicas=known.replicas)
+
+
+def _differing(old: JobSpec, new: JobSpec) -> Iterator[str]:
+    for name in old.__struct_fields__:
+        if getattr(old, name) != getattr(new, name):
+            yield name
+
+
+def differences(before: Any, after: Any, path: str) -> Iterator[str]:
+    """The paths at which two documents differ, as Kubernetes writes paths."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in sorted({*before, *after}):
+            yield from differences(before.get(key), after.get(key), f"{path}.{key}")
+    elif _is_list(before) and _is_list(after) and len(before) == len(after):
+        for number, (one, other) in enumerate(zip(before, after, strict=True)):
+            yield from differences(one, other, f"{path}[{number}]")
+    elif before != after:
+        yield path
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
