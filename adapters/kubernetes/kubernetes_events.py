@@ -78,17 +78,23 @@ def _name(job: Job, rank: int) -> str:
 TOLD_KINDS = ("Pod", "Service", "PodGroup")
 
 
+# More objects of one kind than this are told of in one line: a gang of a thousand would otherwise
+# cost as many events as pods.
+SINGLE_MAX = 16
+
+
 def notices_of_plan(plan: Plan) -> list[Notice]:
     """What was created and deleted, once the plan has been carried out."""
     made: Sequence[tuple[str, str]] = [(d["kind"], d["metadata"]["name"]) for d in plan.create]
-    told = [
-        Notice(f"SuccessfulCreate{kind}", f"created {kind} {name}")
-        for kind, name in made
-        if kind in TOLD_KINDS
-    ]
-    told += [
-        Notice(f"SuccessfulDelete{kind}", f"deleted {kind} {name}")
-        for kind, name in plan.delete
-        if kind in TOLD_KINDS
-    ]
+    told = [*_of_objects("Create", made), *_of_objects("Delete", plan.delete)]
     return [*told, *(Notice(each.reason, each.message, "Warning") for each in plan.conflicts)]
+
+
+def _of_objects(verb: str, objects: Sequence[tuple[str, str]]) -> Iterator[Notice]:
+    for kind in TOLD_KINDS:
+        names = [name for each, name in objects if each == kind]
+        reason, done = f"Successful{verb}{kind}", f"{verb.lower()}d"
+        if len(names) > SINGLE_MAX:
+            yield Notice(reason, f"{done} {len(names)} {kind}s, {names[0]} to {names[-1]}")
+        else:
+            yield from (Notice(reason, f"{done} {kind} {name}") for name in names)

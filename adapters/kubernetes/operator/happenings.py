@@ -5,12 +5,13 @@ it speaks of. So it can be written again after any doubt, and is there once.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from adapters.kubernetes.kubernetes_events import notices_of
+from adapters.kubernetes.kubernetes_events import notices_of, notices_of_plan
 from adapters.kubernetes.marks import Document
 from adapters.kubernetes.operator.judging import generation_of
+from adapters.kubernetes.plan import Plan
 from adapters.kubernetes.pods import Notice
 from controlplane import events as e
 from controlplane.errors import Rejected
@@ -64,8 +65,21 @@ def in_vain(document: Document, told: str, now: float) -> Happening:
 
 def about_generation(document: Document, notice: Notice, now: float) -> Happening:
     """Of something that was said about a resource as it stands; said again, it is the same."""
-    digest = hashlib.sha256(f"{notice.reason}\n{notice.message}".encode()).hexdigest()
-    return Happening(f"g{generation_of(document)}-{digest[:12]}", now, notice)
+    return Happening(f"g{generation_of(document)}-{_digest(notice)}", now, notice)
+
+
+def of_plan(job: Job, plan: Plan, now: float) -> list[Happening]:
+    """What was made and deleted for an attempt; planned again, it is the same."""
+    number = 0 if job.attempt is None else job.attempt.number
+    turns = 0 if job.attempt is None else sum(each.incarnation for each in job.attempt.ranks)
+    return [
+        Happening(f"a{number}-{turns}-{_digest(notice)}", now, notice)
+        for notice in notices_of_plan(plan)
+    ]
+
+
+def _digest(notice: Notice) -> str:
+    return hashlib.sha256(f"{notice.reason}\n{notice.message}".encode()).hexdigest()[:12]
 
 
 def event_document(involved: Document, happening: Happening) -> dict[str, Any]:
@@ -97,8 +111,3 @@ def event_document(involved: Document, happening: Happening) -> dict[str, Any]:
 
 def _cut(text: str) -> str:
     return text if len(text) <= MESSAGE_CHARS_MAX else f"{text[:MESSAGE_CHARS_MAX]}..."
-
-
-def recent(found: Iterable[Happening], now: float) -> list[Happening]:
-    """Those that an API server would not have thrown away by now."""
-    return [each for each in found if each.at > now - KEPT_S]

@@ -31,6 +31,7 @@ from adapters.kubernetes.operator.watching import Watch
 from adapters.kubernetes.operator.work import PASSING, Work
 from adapters.kubernetes.operator.writing import Writer
 from adapters.kubernetes.ownership import is_resource
+from adapters.kubernetes.plan import Plan
 from adapters.kubernetes.pods import Notice
 from adapters.kubernetes.reflector import Change, Key, uid_of
 from controlplane import events as e
@@ -137,6 +138,12 @@ class Operator:
         if job is not None:
             self._untold[uid] += h.happenings(job, [recorded])
             self.work.add(uid)
+
+    def planned(self, job: Job, plan: Plan) -> None:
+        """Called with what was done in the cluster for a job."""
+        if is_resource(job) and (found := h.of_plan(job, plan, self._now())):
+            self._untold[job.id] += found
+            self.work.add(job.id)
 
     def _begin(self, position: int) -> None:
         """Another engine leads: all that we may have missed is looked at."""

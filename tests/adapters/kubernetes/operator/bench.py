@@ -158,7 +158,7 @@ class Bench:
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while not is_so():
+            while not is_so():  # noqa: ASYNC110 - what is waited for is no task of ours
                 await asyncio.sleep(0.01)
 
     async def until_state(self, document: dict[str, Any], state: str) -> None:
