@@ -67,7 +67,7 @@ class Wanted:
 class Parts:
     log: EventLog
     clock: AsyncioClock
-    # What lets the cluster's own time pass, for ever; a real one needs nobody for that.
+    # What lets the cluster's own time pass, for ever; beside a real one, the operator runs.
     passing: Callable[[], Coroutine[Any, Any, None]]
     control: Control
     supervisor: Supervisor
@@ -164,8 +164,9 @@ async def _join(
         joined = _simulated(wanted.model, clock, control, origin, _checkpoints(wanted.source))
     else:
         flags = wanted.kubernetes or KubernetesFlags()
-        real = await stack.enter_async_context(kubernetes_cluster(flags, log, wanted.source))
-        joined = Joined(real, None, asyncio.Event().wait)  # type: ignore[arg-type]
+        driven = kubernetes_cluster(flags, control, wanted.source, clock.now)
+        real = await stack.enter_async_context(driven)
+        joined = Joined(real.cluster, None, real.run)
     cluster = joined.cluster
     tokens = [Token(OPERATOR, token_hash(secret)) for secret in wanted.tokens]
     access = Access(tokens, bound_to=wanted.host)

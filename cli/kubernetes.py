@@ -1,21 +1,26 @@
 """How `muster up` drives a Kubernetes cluster: its options, and the cluster made of them."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from api.control import Control
 from cli.complaints import WRONG_USAGE, Complaint
+from cli.operator import OPTIONS as OPERATOR_OPTIONS
+from cli.operator import make_operator
 from cli.settings import read_settings
 from cli.sources import Kind, Source
 from controlplane.ports import EventLog
 
 if TYPE_CHECKING:
     from adapters.kubernetes.cluster import KubernetesCluster
+    from adapters.kubernetes.operator.operator import Operator
 
 MIB = 2**20
 OWN, THEIRS = "muster", "cluster"
@@ -42,6 +47,8 @@ class KubernetesFlags:
     code_image: str = ""
     board_image: str = ""
     waiting_image: str = "alpine:3.10"
+    operator: bool = False
+    leave_queued: str = ""
 
 
 _OPTIONS = (
@@ -118,6 +125,7 @@ _OPTIONS = (
     click.option(
         "--logs-max", default=256, show_default=True, help="MiB of logs kept after pods are gone."
     ),
+    *OPERATOR_OPTIONS,
 )
 
 
@@ -136,16 +144,31 @@ def kubernetes_options(command: _Command) -> _Command:
     return found  # type: ignore[no-any-return]
 
 
+class Driven(NamedTuple):
+    """A real cluster, and who stands in for its operators, if anybody does."""
+
+    cluster: "KubernetesCluster"
+    operator: "Operator | None"
+
+    async def run(self) -> None:
+        """What has to run beside the engine, for ever."""
+        if self.operator is None:
+            await asyncio.Event().wait()
+        else:
+            await self.operator.run()
+
+
 @asynccontextmanager
 async def kubernetes_cluster(
-    flags: KubernetesFlags, log: EventLog, source: Source
-) -> "AsyncIterator[KubernetesCluster]":
+    flags: KubernetesFlags, control: Control, source: Source, now: Callable[[], float]
+) -> "AsyncIterator[Driven]":
     """The cluster, connected; closed at the end."""
     # Only here: who simulates needs none of it.
     from adapters.kubernetes.access import Access
     from adapters.kubernetes.cluster import KubernetesCluster, Options
     from adapters.kubernetes.connection import Connection, Limits
     from adapters.kubernetes.errors import BadAccess
+    from adapters.kubernetes.ownership import owner_of
 
     limits = Limits(qps=flags.qps, burst=flags.burst, in_flight=flags.in_flight)
     try:
@@ -171,12 +194,24 @@ async def kubernetes_cluster(
     )
 
     async def instance() -> str:
-        return flags.instance or await log_name(log)
+        return flags.instance or await log_name(control.log)
 
-    archive = _archive(flags, source)
-    cluster = KubernetesCluster(connection, instance, options, archive=archive)
+    operator = None
+    if flags.operator:
+        leave = _names(flags.leave_queued)
+        operator = make_operator(
+            connection, control, now, leave=leave, namespaces=options.namespaces
+        )
+    cluster = KubernetesCluster(
+        connection,
+        instance,
+        options,
+        archive=_archive(flags, source),
+        owner_of=owner_of,
+        on_planned=lambda job, plan: None if operator is None else operator.planned(job, plan),
+    )
     try:
-        yield cluster
+        yield Driven(cluster, operator)
     finally:
         await cluster.close()
 

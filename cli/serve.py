@@ -123,6 +123,7 @@ def up(
       muster up --host 0.0.0.0 --db postgresql://muster@db/muster
       muster up --cluster kubernetes --namespaces team-a,team-b
       muster up --standby --db postgresql://muster@db/muster --port 8643
+      muster up --cluster kubernetes --operator
     """
     source = parse_source(db)
     if source.kind is Kind.EXPORT:
@@ -132,6 +133,8 @@ def up(
         raise Complaint(f"--prometheus {prometheus!r} is no URL", exit_code=WRONG_USAGE)
     tokens, token_place = _tokens(host, token_file)
     real = cluster == "kubernetes"
+    if kubernetes.operator and not real:
+        raise Complaint("--operator needs --cluster kubernetes", exit_code=WRONG_USAGE)
     if real and (speed != 1.0 or seed is not None):
         told = "a real cluster has its own time and its own chance: leave out --speed and --seed"
         raise Complaint(told, exit_code=WRONG_USAGE)
@@ -267,7 +270,8 @@ def _cluster(wanted: Wanted) -> str:
     if wanted.model is None:
         flags = wanted.kubernetes or KubernetesFlags()
         where = flags.kubeconfig or "the one this pod runs in"
-        return f"Kubernetes: {where}, {flags.namespaces or 'all namespaces'}"
+        role = ", as the operator of Kubeflow's jobs" if flags.operator else ""
+        return f"Kubernetes: {where}, {flags.namespaces or 'all namespaces'}{role}"
     model = wanted.model
     pace = "real time" if wanted.speed == 1 else f"{wanted.speed:g} simulated seconds a second"
     return f"simulated: {len(model.nodes)} nodes, {model.gpus} GPUs, {pace}"
