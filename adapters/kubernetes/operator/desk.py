@@ -16,6 +16,10 @@ class Desk(Protocol):
     Both raise Rejected; with the code `unavailable` if nobody leads at the moment.
     """
 
+    @property
+    def leads(self) -> bool:
+        """Whether the engine that leads is this control plane's own."""
+
     async def submit(self, command: Request) -> Receipt: ...
 
     async def ask(self, question: Callable[[World], T]) -> T: ...

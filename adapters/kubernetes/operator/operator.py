@@ -10,6 +10,7 @@ what was recorded. Laws that hold here:
    when it is asked. That a list lacks it is not enough.
 3. A resource is deleted because its job was: that is in the log.
 4. Events are written before the status that says they were.
+5. Only who leads acts; the others watch, and look at everything when their turn comes.
 """
 
 import asyncio
@@ -116,6 +117,10 @@ class Operator:
 
     def recorded(self, batch: Sequence[e.Recorded], world: World) -> None:
         """Called with all that is in the log, right after it is."""
+        if not self._desk.leads:
+            # Whoever leads acts. When we do, we look at everything.
+            self._heard_from = 0
+            return
         for each in batch:
             event = each.event
             if isinstance(event, e.JobEvent):
@@ -178,6 +183,8 @@ class Operator:
     # ------------------------------------------------------------------ what we do about it
 
     async def _look_at(self, key: str) -> None:
+        if not self._desk.leads:
+            return
         if key.startswith(_ORPHANS):
             await self._find_orphans(self._watches[key.removeprefix(_ORPHANS)])
             return

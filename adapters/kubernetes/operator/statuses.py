@@ -40,6 +40,8 @@ def status_of(
 ) -> dict[str, Any]:
     """The status of a resource whose job lives."""
     found = form_of(job.spec).status(job)
+    if "conditions" in found:
+        found = {**found, "conditions": [_in_words(job, each) for each in found["conditions"]]}
     if job.spec.kind in SCALED and isinstance(found.get("replicaStatuses"), dict):
         found = {**found, "replicaStatuses": _with_selector(job, found["replicaStatuses"])}
     muster: dict[str, Any] = {
@@ -56,6 +58,25 @@ def status_of(
     if in_vain:
         muster["notApplied"] = not_applied(in_vain)
     return {**found, "muster": muster}
+
+
+# What the operators say with a condition that needs no reason.
+_WORDS = {
+    ("Created", "True"): "is created.",
+    ("Running", "True"): "is running.",
+    ("Running", "False"): "is not running.",
+    ("Succeeded", "True"): "is successfully completed.",
+    ("Suspended", "True"): "is suspended.",
+    ("Suspended", "False"): "is resumed.",
+    ("Failed", "True"): "was cancelled.",
+}
+
+
+def _in_words(job: Job, condition: dict[str, Any]) -> dict[str, Any]:
+    words = _WORDS.get((condition["type"], condition["status"]), "")
+    if condition["message"] or not words:
+        return condition
+    return {**condition, "message": f"{job.spec.kind} {job.namespace}/{job.name} {words}"}
 
 
 def _running(job: Job) -> int:
