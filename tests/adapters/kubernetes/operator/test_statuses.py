@@ -1,0 +1,90 @@
+"""Statuses: only what differs is written, and what is written makes them what they should be."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.kubernetes.operator.judging import (
+    Follow,
+    LeaveAlone,
+    Refuse,
+    Remove,
+    Seen,
+    Submit,
+    judge,
+)
+from adapters.kubernetes.operator.statuses import OURS, refused_status, status_patch
+from controlplane.errors import Rejected
+from tests.adapters.kubernetes.operator.bench import example
+from tests.fake_kubernetes.store import merged
+
+NAMES = st.sampled_from([*OURS[:4], "theirs"])
+LEAVES = st.one_of(st.integers(0, 3), st.text(max_size=2), st.lists(st.integers(0, 2), max_size=2))
+DOCUMENTS = st.recursive(
+    st.dictionaries(NAMES, LEAVES, max_size=3),
+    lambda inner: st.dictionaries(NAMES, st.one_of(LEAVES, inner), max_size=3),
+    max_leaves=6,
+)
+
+
+@given(observed=DOCUMENTS, wanted=DOCUMENTS)
+def test_a_patch_makes_of_a_status_what_it_should_be_and_leaves_what_is_not_ours(
+    observed: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    wanted.pop("theirs", None)
+    after = merged(observed, status_patch(observed, wanted))
+    assert {k: v for k, v in after.items() if k in OURS} == wanted
+    assert after.get("theirs") == observed.get("theirs")
+    assert status_patch(after, wanted) == {}
+
+
+def resource(**more: Any) -> dict[str, Any]:
+    document = example("pytorchjob")
+    document["metadata"] |= {"uid": "u-1", "namespace": "default", "generation": 1}
+    return {**document, **more}
+
+
+UNKNOWN = Seen(None, was_submitted=False)
+
+
+def test_a_refusal_that_stands_is_not_written_again() -> None:
+    refusal = Rejected("invalid_manifest", "spec: bad")
+    document = resource()
+    first = refused_status(document, refusal, now=100.0)
+    again = refused_status({**document, "status": first}, refusal, now=900.0)
+    assert status_patch(first, again) == {}
+    # One that may pass is no failure.
+    passing = refused_status(document, Rejected("name_taken", "taken"), now=100.0)
+    assert [(c["type"], c["status"]) for c in passing["conditions"]] == [("Created", "False")]
+
+
+def test_what_was_over_before_is_not_run_again_but_what_we_refused_is_looked_at() -> None:
+    over: list[dict[str, Any]] = [
+        {"conditions": [{"type": "Failed", "status": "True"}]},
+        {"conditions": [{"type": "Complete", "status": "True"}]},
+        {"state": "Succeeded", "phase": "Done"},
+    ]
+    for status in over:
+        assert isinstance(judge(resource(status=status), UNKNOWN), LeaveAlone)
+    refused = refused_status(resource(), Rejected("invalid_manifest", "bad"), now=1.0)
+    assert isinstance(judge(resource(status=refused), UNKNOWN), Submit)
+    running = {"conditions": [{"type": "Running", "status": "True"}]}
+    assert isinstance(judge(resource(status=running), UNKNOWN), Submit)
+
+
+def test_what_was_a_job_and_is_none_any_more_goes() -> None:
+    assert isinstance(judge(resource(), Seen(None, was_submitted=True)), Remove)
+
+
+def test_what_makes_no_job_is_refused() -> None:
+    verdict = judge(resource(spec={"nonsense": 1}), UNKNOWN)
+    assert isinstance(verdict, Refuse)
+    assert "spec.nonsense: there is no such field" in verdict.refusal.message
+
+
+def test_what_is_being_deleted_is_not_submitted() -> None:
+    document = resource()
+    document["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert judge(document, UNKNOWN) == LeaveAlone()
+    assert not isinstance(judge(document, UNKNOWN), Follow)
