@@ -52,7 +52,8 @@ class Kubectl:
 
     async def install_definitions(self) -> None:
         await self("apply", "-k", str(CRDS))
-        await self("wait", "--for=condition=Established", "--timeout=30s", "-f", *_listed())
+        names = [f"crd/{file.stem}" for file in _files()]
+        await self("wait", "--for=condition=Established", "--timeout=30s", *names)
 
     async def get(self, kind: str, name: str) -> dict[str, Any] | None:
         try:
@@ -83,11 +84,10 @@ class Kubectl:
 
     async def clear(self) -> None:
         """Deletes every job of the namespace."""
-        known = await self("api-resources", "--categories=muster", "-o", "name")
-        for kind in known.split():
-            await self("delete", kind, "--all", "--ignore-not-found", "--wait=true")
+        kinds = ",".join(file.stem for file in _files())
+        await self("delete", kinds, "--all", "--ignore-not-found", "--wait=true")
 
 
-def _listed() -> list[str]:
-    files = sorted(CRDS.glob("*.*.yaml"))
-    return [word for file in files for word in ("-f", str(file))][1:]
+def _files() -> list[Path]:
+    """One for each definition, by its name."""
+    return sorted(CRDS.glob("*.*.yaml"))

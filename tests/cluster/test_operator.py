@@ -29,11 +29,16 @@ KINDS = {
 }
 
 
+_HAVE_DEFINITIONS: set[TestBed] = set()
+
+
 @pytest.fixture
 async def kubectl(bed: TestBed) -> AsyncIterator[Kubectl]:
     kubectl = Kubectl(bed)
-    await kubectl.install_definitions()
-    await kubectl.clear()
+    if bed not in _HAVE_DEFINITIONS:
+        await kubectl.install_definitions()
+        await kubectl.clear()
+        _HAVE_DEFINITIONS.add(bed)
     yield kubectl
     await kubectl.clear()
 

@@ -360,14 +360,13 @@ class Operator:
     # ------------------------------------------------------------------ what we tell
 
     async def _tell(self, uid: str, document: Document) -> None:
-        """Writes the events that are due, in their order."""
+        """Writes the events that are due; after a failure all of them once more."""
         due = self._untold.pop(uid, [])
-        for number, each in enumerate(due):
-            try:
-                await self._writer.event(document, each)
-            except ApiError:
-                self._untold[uid] = [*due[number:], *self._untold[uid]]
-                raise
+        try:
+            await asyncio.gather(*(self._writer.event(document, each) for each in due))
+        except ApiError:
+            self._untold[uid] = [*due, *self._untold[uid]]
+            raise
         told = max((each.position for each in due), default=0)
         if uid not in self._unheard:
             self._told[uid] = max(self._told.get(uid, 0), told)
