@@ -63,7 +63,7 @@ class Bench:
     def __init__(self, api: FakeKubernetes) -> None:
         self.api = api
         self.log = MemoryLog()
-        nodes = [NodeInfo(f"node-{i}", 8) for i in range(8)]
+        nodes = [NodeInfo(f"node-{i}", 8) for i in range(64)]
         self.cluster = InstantCluster(simpy.Environment(), nodes)
         self.control = Control(self.log)
         self.options = Options()
@@ -91,7 +91,7 @@ class Bench:
             asyncio.create_task(supervisor.run()),
             asyncio.create_task(self.operator.run()),
         ]
-        await supervisor.has_led.wait()
+        await supervisor.serves.wait()
 
     async def stop(self) -> None:
         for task in self._tasks:

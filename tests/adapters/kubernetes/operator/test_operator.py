@@ -58,23 +58,20 @@ def pytorch(name: str = "train", workers: int = 2, **policy: Any) -> dict[str, A
     }
 
 
-@pytest.mark.parametrize("name", KINDS)
-async def test_every_kind_runs_to_its_end_and_goes_with_its_resource(
-    given: Bench, name: str
-) -> None:
-    document = example(name)
-    uid = given.apply(document)
-    await given.until_state(document, "Running")
-    job = await given.job(uid)
-    assert job is not None
-    assert (job.spec.kind, job.spec.version) == (document["kind"], document["apiVersion"])
-
-    given.cluster.finish_job(uid)
-    await given.until_state(document, "Succeeded")
-    assert f"{document['kind']}Succeeded" in given.reasons()
-
-    given.delete(document)
-    await given.until(lambda: uid not in _jobs(given))
+async def test_every_kind_runs_to_its_end_and_goes_with_its_resource(given: Bench) -> None:
+    documents = [example(name) for name in KINDS]
+    uids = [given.apply(document) for document in documents]
+    for document, uid in zip(documents, uids, strict=True):
+        await given.until_state(document, "Running")
+        job = await given.job(uid)
+        assert job is not None
+        assert (job.spec.kind, job.spec.version) == (document["kind"], document["apiVersion"])
+        given.cluster.finish_job(uid)
+    for document in documents:
+        await given.until_state(document, "Succeeded")
+        assert f"{document['kind']}Succeeded" in given.reasons()
+        given.delete(document)
+    await given.until(lambda: not _jobs(given))
 
 
 def _jobs(given: Bench) -> set[str]:
