@@ -35,7 +35,37 @@ _APPEND_THEN_ANSWER = (
     "                self._answer(step)\n"
 )
 
+OPERATOR = ("tests/adapters/kubernetes/operator",)
+
 BUGS = (
+    Bug(
+        "operator: a job goes because a list lacks its resource",
+        "adapters/kubernetes/operator/operator.py",
+        "if uid in self._gone or await self._is_gone(job):",
+        "if True:",
+        OPERATOR,
+    ),
+    Bug(
+        "operator: what people asked of Muster is undone by an old resource",
+        "adapters/kubernetes/operator/judging.py",
+        "if job.deleting or generation == observed_generation(document):",
+        "if job.deleting:",
+        OPERATOR,
+    ),
+    Bug(
+        "operator: an event has another name each time",
+        "adapters/kubernetes/operator/happenings.py",
+        'Happening(f"{each.position:x}-{number}", each.at',
+        'Happening(f"{id(each):x}-{number}", each.at',
+        OPERATOR,
+    ),
+    Bug(
+        "operator: a resource that was deleted meanwhile is not missed",
+        "adapters/kubernetes/operator/operator.py",
+        "for uid in await self._desk.ask(orphans):",
+        "for uid in ():",
+        OPERATOR,
+    ),
     Bug(
         "lease: another one's is taken before it is over",
         "adapters/kubernetes/lease.py",

@@ -324,6 +324,26 @@ async def test_events_that_were_recorded_while_the_api_server_was_away_are_told_
     assert given.reasons().count("ExitedWithCode") == 2
 
 
+async def test_events_are_there_once_though_nobody_knows_that_they_were_told(given: Bench) -> None:
+    document = example("mpijob")
+    uid = given.apply(document)
+    await given.until_state(document, "Running")
+    given.cluster.finish_job(uid)
+    await given.until_state(document, "Succeeded")
+    await given.until_idle()
+    before = given.reasons()
+    assert {"MPIJobCreated", "MPIJobRunning", "MPIJobSucceeded"} <= set(before)
+    await given.stop()
+
+    # It crashed after it had told them, and before it had written down that it had.
+    lost = {"status": {"muster": {"position": 0}}}
+    given.api.store.merge(given._stored(document), "default", document["metadata"]["name"], lost)
+    await given.start()
+    await given.until(lambda: given.found(document)["status"]["muster"]["position"] > 0)
+    await given.until_idle()
+    assert given.reasons() == before
+
+
 def _phase(given: Bench, uid: str) -> Phase | None:
     assert given.control.engine is not None
     job = given.control.engine.world.jobs.get(uid)
