@@ -394,6 +394,23 @@ async def test_what_somebody_else_wrote_into_a_status_is_not_fought_over(
     assert given.api.requests["PATCH"] == before + 1
 
 
+async def test_who_does_not_lead_watches_and_does_nothing(given: Bench) -> None:
+    """The log that it follows is another one's: that one acts."""
+    await given.until_idle()
+    engine, given.control.engine = given.control.engine, None
+    document = pytorch()
+    given.apply(document)
+    began = e.Recorded(99, 0.0, e.EngineStarted(9, "another"))
+    assert engine is not None
+    given.operator.recorded([began], engine.world)
+    await given.until_idle()
+    assert "status" not in given.found(document)
+
+    given.control.engine = engine
+    given.operator.recorded([began], engine.world)
+    await given.until_state(document, "Running")
+
+
 @pytest.mark.parametrize("seed", range(2))
 async def test_with_faults_in_between_everything_comes_right(tmp_path: Path, seed: int) -> None:
     async with bench(tmp_path) as given:
