@@ -200,7 +200,12 @@ async def kubernetes_cluster(
     if flags.operator:
         leave = _names(flags.leave_queued)
         operator = make_operator(
-            connection, control, now, leave=leave, namespaces=options.namespaces
+            connection,
+            control,
+            now,
+            leave=leave,
+            namespaces=options.namespaces,
+            resync_s=flags.resync,
         )
     cluster = KubernetesCluster(
         connection,

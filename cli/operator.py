@@ -34,6 +34,7 @@ def make_operator(
     *,
     leave: tuple[str, ...],
     namespaces: tuple[str, ...],
+    resync_s: float,
 ) -> "Operator":
     """The operator, listening to the control plane; it is still to be run."""
     from adapters.kubernetes.operator.desk import Options
@@ -41,7 +42,7 @@ def make_operator(
 
     check_leave(leave)
     options = Options(leave=frozenset(leave), namespaces=namespaces)
-    operator = Operator(connection, control, control.log, now, options)
+    operator = Operator(connection, control, control.log, now, options, resync_s=resync_s)
     control.listen(operator.recorded)
     return operator
 

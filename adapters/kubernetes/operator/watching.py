@@ -14,7 +14,7 @@ from adapters.kubernetes.reflector import Change, Key, Reflector
 # How often a definition that the cluster does not have is looked for.
 LOOK_S_FIRST = 2.0
 LOOK_S_MAX = 60.0
-RESYNC_S = 900.0
+RESYNC_S = 300.0
 
 _log = logging.getLogger("muster.kubernetes")
 
