@@ -17,7 +17,8 @@ KINDS = {
     "tfjob": "tfjob-ps-workers.yaml",
     "tfjobs.v1beta1.kubeflow.org": "tfjob-v1beta1.yaml",
     "tfjobs.v1alpha1.kubeflow.org": "tfjob-v1alpha1.yaml",
-    "pytorchjob": "pytorchjob-elastic.yaml",
+    "pytorchjob": "pytorchjob.yaml",
+    "pytorchjobs.v1.kubeflow.org": "pytorchjob-elastic.yaml",
     "mpijob": "mpijob.yaml",
     "mxjob": "mxjob.yaml",
     "xgboostjobs.kubeflow.org": "xgboostjob.yaml",
@@ -28,6 +29,9 @@ KINDS = {
     "jobs.muster.dev": "native.yaml",
 }
 
+
+# In the image that the Kubeflow operator uses for it nobody waits here: no registry is reached.
+OPTIONS = ("--operator", "--waiting-image", BUSYBOX)
 
 _HAVE_DEFINITIONS: set[TestBed] = set()
 
@@ -47,7 +51,7 @@ async def kubectl(bed: TestBed) -> AsyncIterator[Kubectl]:
 async def operator(
     bed: TestBed, kube: Kube, kubectl: Kubectl, tmp_path: Path
 ) -> AsyncIterator[Muster]:
-    async with Muster(bed.kubeconfig, tmp_path, "--operator") as muster:
+    async with Muster(bed.kubeconfig, tmp_path, *OPTIONS) as muster:
         yield muster
 
 
@@ -197,3 +201,29 @@ async def test_what_happened_while_muster_was_down_is_found(
     found = {pod["metadata"]["uid"] for pod in await kube.pods()}
     assert set(stays) <= found
     assert len(found) == 2
+
+
+async def test_another_replica_goes_on_where_the_leader_was_killed(
+    bed: TestBed, kube: Kube, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    shared = (*OPTIONS, "--standby", "--db", str(tmp_path / "shared.db"))
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+    manifest = workers("lasts", FOR_EVER)
+    manifest["spec"]["elasticPolicy"] = {"minReplicas": 1, "maxReplicas": 4}
+    async with (
+        Muster(bed.kubeconfig, folders[0], *shared) as first,
+        Muster(bed.kubeconfig, folders[1], *shared) as second,
+    ):
+        await kubectl.apply(manifest)
+        await kubectl.until_state("pytorchjob", "lasts", "Running")
+        before = {pod["metadata"]["uid"] for pod in await kube.pods()}
+        await first.kill()
+
+        await kubectl("scale", "pytorchjob", "lasts", "--replicas=3")
+        await until(lambda: _ready(kubectl, "lasts", "3/3"), 60, "the third worker")
+        after = {pod["metadata"]["uid"] for pod in await kube.pods()}
+        assert before < after, "a rank was started again"
+        await kubectl("delete", "pytorchjob", "lasts")
+        await until(lambda: _no_jobs(second), 60, "Muster to forget the job")
