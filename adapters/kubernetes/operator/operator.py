@@ -6,8 +6,8 @@ what was recorded. Laws that hold here:
 1. What is done about a resource is judged from it and its job as they are (`judging`), each time
    anew. What it became a job by, what it was told, and what changed it, have ids and names of their
    own, so that doing it again does nothing.
-2. A job is deleted because its resource was: the API server said so, or does not know it by that uid
-   when it is asked. That a list lacks it is not enough.
+2. A job is deleted because its resource was: the API server told us so of one that we had seen, or
+   does not know it by that uid when it is asked. That we have not seen it is not enough.
 3. A resource is deleted because its job was: that is in the log.
 4. Events are written before the status that says they were.
 5. Only who leads acts; the others watch, and look at everything when their turn comes.
@@ -134,15 +134,16 @@ class Operator:
     def _hear(self, uid: str, recorded: e.Recorded, job: Job | None) -> None:
         if job is None:
             job = self._jobs.pop(uid, None)
-            if job is not None or uid in self._places:
-                self._removed.add(uid)
+            if job is None and uid not in self._places:
+                return
+            self._removed.add(uid)
         elif is_resource(job):
             self._jobs[uid] = job
         else:
             return
         if job is not None:
             self._untold[uid] += h.happenings(job, [recorded])
-            self.work.add(uid)
+        self.work.add(uid)
 
     def planned(self, job: Job, plan: Plan) -> None:
         """Called with what was done in the cluster for a job."""
@@ -401,7 +402,9 @@ class Operator:
             if document is not None:
                 told[uid] = j.observed_position(document)
         jobs = await self._desk.ask(lambda world: {uid: world.jobs.get(uid) for uid in told})
-        told = {uid: told[uid] for uid, job in jobs.items() if job is not None}
+        # Of those that are younger than the engine nothing was missed.
+        old = {uid for uid, job in jobs.items() if job and job.submitted_as < self._heard_from}
+        told = {uid: told[uid] for uid in sorted(old)}
         if not told:
             return
         since = self._now() - h.KEPT_S

@@ -239,6 +239,21 @@ async def test_a_time_to_live_takes_the_resource_along(given: Bench) -> None:
     await given.until(lambda: uid not in _jobs(given))
 
 
+async def test_a_time_to_live_that_ends_after_a_restart_takes_the_resource_along(
+    given: Bench,
+) -> None:
+    document = pytorch(ttlSecondsAfterFinished=4)
+    uid = given.apply(document)
+    await given.until_state(document, "Running")
+    given.cluster.finish_job(uid)
+    await given.until_state(document, "Succeeded")
+    await given.stop()
+    await given.start()
+    await given.until_idle()
+    assert given.is_there(document)
+    await given.until(lambda: not given.is_there(document))
+
+
 async def test_jobs_of_others_are_left_alone(given: Bench) -> None:
     theirs = pytorch("theirs", managedBy="kueue.x-k8s.io/multikueue")
     unknown = pytorch("unknown", managedBy="example.com/other")
