@@ -263,7 +263,7 @@ class Tending:
 
         if work.job is None:
             await self._clear(work)
-            return AGAIN_S_MAX if self._eyes.of_job(work.id) else None
+            return _patience(work) if self._eyes.of_job(work.id) else None
         rendering, job = self._rendering(work), work.job
         await self._look_up(work, rendering)
         observed = self._observed(work)
@@ -291,8 +291,7 @@ class Tending:
             )
             troubles += conflicts_of(await self._hands.bind(wanted, job.namespace, still))
         if work.unsure or troubles or planned.conflicts:
-            work.failures += 1
-            return float(min(AGAIN_S_FIRST * 2 ** min(work.failures, 10), AGAIN_S_MAX))
+            return _patience(work)
         return None
 
     def _observed(self, work: Work) -> Observed:
@@ -386,3 +385,9 @@ class Tending:
             if work.extra or not work.made:
                 # What it had beside that, we know or cannot know.
                 await self._hands.sweep(work.id, namespace, UNWATCHED)
+
+
+def _patience(work: Work) -> float:
+    """How long to wait before looking again at what did not come out as it should."""
+    work.failures += 1
+    return float(min(AGAIN_S_FIRST * 2 ** min(work.failures - 1, 10), AGAIN_S_MAX))
