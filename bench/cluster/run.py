@@ -25,7 +25,7 @@ NODES = 130
 
 
 async def measure(kubeconfig: Path, folder: Path, *, quick: bool) -> list[dict[str, Any]]:
-    ranks, rounds, seconds = (200, 1, 20.0) if quick else (1_000, 3, 60.0)
+    ranks, rounds, seconds = (200, 1, 20.0) if quick else (1_000, 2, 60.0)
     jobs = 20 if quick else 100
     lines = await measures.creation(kubeconfig, folder, ranks, rounds)
     lines += await measures.rest(kubeconfig, folder, ranks, seconds)
@@ -39,7 +39,7 @@ def main(words: list[str]) -> int:
         try:
             place = places.here()
             was_running = processes.pid_of(place.state, "apiserver") is not None
-            place = cluster.up(place, real=0, made_up=NODES, gpus=GPUS)
+            place = cluster.up(place, real=0, made_up=NODES, gpus=GPUS, grace_s=60)
         except places.Trouble as trouble:
             print(f"no cluster: {trouble}. Or name one with KUBECONFIG.", file=sys.stderr)
             return 1

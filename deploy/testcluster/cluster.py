@@ -18,11 +18,23 @@ def build(place: Place) -> None:
     images.make(place)
 
 
-def up(place: Place, *, real: int = 2, gpus: int = 8, made_up: int = 0) -> Place:
-    """Starts what does not run yet, and returns when every node takes pods."""
+def up(
+    place: Place,
+    *,
+    real: int = 2,
+    gpus: int = 8,
+    made_up: int = 0,
+    grace_s: float = controlplane.NODE_GRACE_S,
+) -> Place:
+    """Starts what does not run yet, and returns when every node takes pods.
+
+    A cluster of many made-up nodes on a busy machine wants more than the usual grace.
+    """
     check()
     build(place)
-    place = settle(place)
+    if not place.number:
+        place = settle(place)
+        (place.state / "grace").write_text(str(grace_s))
     controlplane.up(place)
     for node in range(1, real + 1):
         nodes.up(place, node, gpus)
@@ -51,7 +63,12 @@ def start_made_up(place: Place, count: int, gpus: int) -> None:
         processes.stop(place.state, MADE_UP)
         known.write_text(str(count))
     count = max(count, before)
-    module = ["deploy.testcluster.madeup", str(place.kubeconfig), str(count), str(gpus)]
+    heartbeat_s = controlplane.grace_s(place) / 3
+    module = [
+        "deploy.testcluster.madeup",
+        str(place.kubeconfig),
+        *map(str, (count, gpus, heartbeat_s)),
+    ]
     env = {**os.environ, "PYTHONPATH": str(nodes.CHECKOUT)}
     processes.start(place.state, MADE_UP, [sys.executable, "-m", *module], env)
 

@@ -14,9 +14,9 @@ from deploy.testcluster.places import Place, Trouble
 ETCD_PORT = 2379
 SCHEDULER_PORT = 10259
 CONTROLLERS_PORT = 10257
-# Quick enough for tests: how long a node may be silent before it counts as lost. The kubelets and
-# the made-up nodes say every two seconds that they are there.
-NODE_GRACE_S = 8
+# Quick enough for tests: how long a node may be silent before it counts as lost. Kubelets say every
+# two seconds that they are there, made-up nodes three times within this time.
+NODE_GRACE_S = 8.0
 ORDER = ("etcd", "apiserver", "scheduler", "controllers", "dns")
 
 
@@ -44,6 +44,12 @@ def start(place: Place, name: str) -> None:
         _wait(place, name, lambda: _get(f"http://{place.loopback}:{ETCD_PORT}/health") != "")
     if name == "apiserver":
         _wait(place, name, lambda: api_get(place, "/readyz") == "ok")
+
+
+def grace_s(place: Place) -> float:
+    """How long a node of this cluster may be silent."""
+    told = place.state / "grace"
+    return float(told.read_text()) if told.exists() else NODE_GRACE_S
 
 
 def has_dns(place: Place) -> bool:
@@ -174,7 +180,7 @@ def _controllers(place: Place) -> list[str]:
         f"--service-account-private-key-file={pki / 'accounts.key'}",
         f"--root-ca-file={pki / 'ca.crt'}",
         "--node-monitor-period=1s",
-        f"--node-monitor-grace-period={NODE_GRACE_S}s",
+        f"--node-monitor-grace-period={grace_s(place):g}s",
     ]
 
 

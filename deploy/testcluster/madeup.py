@@ -1,6 +1,6 @@
 """Nodes without machines: they say that they are well, and that whatever is bound to them runs.
 
-Run by itself: `python -m deploy.testcluster.madeup KUBECONFIG NODES GPUS`. A pod bound to such a
+Run by itself: `python -m deploy.testcluster.madeup KUBECONFIG NODES GPUS HEARTBEAT_SECONDS`. A pod bound to such a
 node runs at once; these annotations say what becomes of it:
 
     made-up/seconds: "5"       it ends after so long; without it, it runs until it is deleted
@@ -23,8 +23,6 @@ from deploy.testcluster.speaking import Api, Refused
 
 SECONDS, EXIT_CODE, START_AFTER = "made-up/seconds", "made-up/exit-code", "made-up/start-after"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-# A node is taken for lost after eight seconds of silence (controlplane.NODE_GRACE_S).
-HEARTBEAT_S = 3.0
 NODES_IN_A_RACK = 8
 Document = Mapping[str, Any]
 
@@ -106,10 +104,10 @@ class Nodes:
             await self._api.merge(f"/api/v1/nodes/{name}/status", node_status(self._gpus))
             await self._ignoring(409, self._api.create(LEASES, lease(name)))
 
-    async def live(self) -> None:
+    async def live(self, heartbeat_s: float) -> None:
         """Says again and again that the nodes are there."""
         while True:
-            pause = asyncio.create_task(asyncio.sleep(HEARTBEAT_S))
+            pause = asyncio.create_task(asyncio.sleep(heartbeat_s))
             await asyncio.gather(*map(self._beat, self._names))
             await pause
 
@@ -192,11 +190,11 @@ class Nodes:
                 raise
 
 
-async def run(kubeconfig: Path, count: int, gpus: int) -> None:
+async def run(kubeconfig: Path, count: int, gpus: int, heartbeat_s: float) -> None:
     async with Api(kubeconfig) as api:
         nodes = Nodes(api, node_names(count), gpus)
         await nodes.join()
-        await asyncio.gather(nodes.live(), nodes.drive())
+        await asyncio.gather(nodes.live(heartbeat_s), nodes.drive())
 
 
 def _path(pod: Document) -> str:
@@ -212,4 +210,4 @@ def _precise_now() -> str:
 
 
 if __name__ == "__main__":
-    asyncio.run(run(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(run(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])))

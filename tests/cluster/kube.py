@@ -11,8 +11,8 @@ from deploy.testcluster.speaking import Api, Refused
 
 OURS = "muster.dev/job-id"
 NAMESPACE = "default"
-# What Muster makes for a job.
-THINGS = ("pods", "services", "configmaps", "secrets", "serviceaccounts")
+# What Muster makes for a job beside pods.
+THINGS = ("services", "configmaps", "secrets", "serviceaccounts")
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction"}
 
 
@@ -69,12 +69,12 @@ class Kube:
 
     async def clear(self) -> None:
         """Removes everything that Muster made, and waits until the pods are gone."""
+        ours = {"labelSelector": OURS}
+        await self.api.delete(f"{self._home}/pods", gracePeriodSeconds="0", **ours)
         for thing in THINGS:
-            told = await self.api.get(f"{self._home}/{thing}", labelSelector=OURS)
-            for each in told["items"]:
+            for each in (await self.api.get(f"{self._home}/{thing}", **ours))["items"]:
                 path = f"{self._home}/{thing}/{each['metadata']['name']}"
-                query = {"gracePeriodSeconds": "0"} if thing == "pods" else {}
-                await ignoring(404, self.api.delete(path, **query))
+                await ignoring(404, self.api.delete(path))
         await self.uncordon_all()
         await until(self.is_clear, 60, "Muster's pods to go")
 

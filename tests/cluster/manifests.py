@@ -45,7 +45,7 @@ def python(text: str) -> dict[str, Any]:
 
 
 # Pods of these roles run until they are told to stop, by a part of their name.
-SERVING = ("-ps-", "-server-", "-scheduler-")
+SERVING = ("-ps-", "-server-")
 # In these kinds the workers wait for what a launcher asks of them.
 LAUNCHED = ("MPIJob", "HostfileJob")
 
