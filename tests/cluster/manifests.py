@@ -62,7 +62,9 @@ def script(kind: str, code: int) -> list[str]:
     patterns = "|".join(f"*{part}*" for part in serving)
     # A shell that is first in its namespace heeds no signal that it does not trap.
     serve = "trap 'exit 0' TERM; while :; do sleep 0.2; done"
-    return shell(f"case $HOSTNAME in {patterns}) {serve};; esac; sleep 1; exit {code}")
+    # Some workers wait for their master's name before they start.
+    linger = "case $HOSTNAME in *-master-*) sleep 6;; esac"
+    return shell(f"case $HOSTNAME in {patterns}) {serve};; esac; {linger}; sleep 1; exit {code}")
 
 
 def example(file: str, code: int = 0) -> dict[str, Any]:

@@ -28,10 +28,10 @@ async def test_an_example_runs_to_success(muster: Muster, kube: Kube, file: str)
     assert ended["job"]["restarts"] == 0
     await muster.until_event(name, "AttemptEnded")
     story = await muster.story(name)
-    assert [each for each in story if each != "GangHeld"] == [
+    # A master may be done before a worker on a busy machine has found it.
+    assert [each for each in story if each not in ("GangHeld", "GangStarted")] == [
         "JobSubmitted",
         "GangPlaced",
-        "GangStarted",
         "JobSucceeded",
         "AttemptEnded",
     ]

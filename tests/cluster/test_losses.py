@@ -130,9 +130,10 @@ async def test_a_wrong_image_is_told_while_it_waits_and_when_it_ends(
     await muster.submit(job("wrong", SLEEP, image="localhost/no-such:1", start_timeout_s=12.0))
     told = await until(lambda: _says(muster, "wrong", "localhost/no-such:1"), 30, "the reason")
     assert told["phase"] in ("Starting", "Placed", "Running"), told
-    await muster.until_phase("wrong", "Failed", seconds=60)
-    ended = await last_exit(muster, "wrong")
-    assert ended["cause"] == "start_timeout"
+    # Nothing of the job's own has failed, so it is tried again, and the reason stays in the log.
+    again = await muster.until_event("wrong", "JobRestarting", seconds=60)
+    assert again["payload"]["restart"]["cause"] == "start_timeout"
+    assert "localhost/no-such:1" in again["payload"]["restart"]["message"]
 
 
 async def test_a_failing_init_container_fails_the_rank(muster: Muster, kube: Kube) -> None:
@@ -255,4 +256,4 @@ async def _cordons_seen(muster: Muster, names: list[str], since: int) -> bool:
 
 async def _free(muster: Muster, name: str, gpus: int) -> bool:
     node = await muster.get(f"/v1/nodes/{name}")
-    return bool(node["gpus"] == gpus)
+    return bool(node["gpus_free"] == gpus)
