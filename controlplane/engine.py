@@ -172,8 +172,8 @@ class Engine:
         self._decide_what_is_due(step)
         if self._rest:
             # Who is next is asked once all are in that came together.
-            self._makes_room = self._makes_room or step.makes_room()
-        elif self._makes_room or step.makes_room():
+            self._makes_room = self._makes_room or step.makes_room
+        elif self._makes_room or step.makes_room:
             self._makes_room = False
             self._place_gangs(step)
         return step
@@ -293,12 +293,14 @@ class Engine:
 class _Step:
     """What is being decided at one instant, ahead of the log."""
 
-    __slots__ = ("_before", "_world", "batch", "now", "replies")
+    __slots__ = ("_before", "_world", "batch", "makes_room", "now", "replies")
 
     def __init__(self, world: World, now: float) -> None:
         self.now = now
         self.batch: list[e.Recorded] = []
         self.replies: list[tuple[Reply, Answer]] = []
+        # Whether a scheduling pass may find more to do than the last one did.
+        self.makes_room = False
         self._world = world
         self._before: dict[str, Job | None] = {}
 
@@ -319,10 +321,8 @@ class _Step:
         ]
         world.apply_together(batch, job)
         self.batch += batch
-
-    def makes_room(self) -> bool:
-        """Whether a scheduling pass may find more to do than the last one did."""
-        return not MAKES_ROOM.isdisjoint([type(recorded.event) for recorded in self.batch])
+        if not self.makes_room:
+            self.makes_room = not MAKES_ROOM.isdisjoint(map(type, events))
 
     def effects(self) -> list[Effect]:
         """What jobs want now and did not want before this step."""

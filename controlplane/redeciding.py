@@ -150,9 +150,8 @@ class Redecider:
         except (AssertionError, LookupError) as error:
             told = f"this cannot have happened: {error}"
             raise LogCorrupt(self.world.position + 1, told) from error
-        for recorded in batch:
-            if type(recorded.event) in MAKES_ROOM:
-                self._room = True
+        if not self._room:
+            self._room = not MAKES_ROOM.isdisjoint(map(type, decided[: len(batch)]))
         self._passed = False
         return first + len(batch)
 

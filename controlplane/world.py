@@ -188,6 +188,9 @@ class World(Tenancy):
 
     def next_due(self, now: float) -> Job | None:
         """A job for which something is due, the longest overdue first."""
+        # Some job may no longer have the first deadline of all, but no job has an earlier one.
+        if not self._deadlines or self._deadlines[0][0] > now:
+            return None
         due_at = self.next_deadline()
         return None if due_at is None or due_at > now else self.jobs[self._deadlines[0][1]]
 
