@@ -45,7 +45,7 @@ CHANGES = (
     Change(
         "other devices", "devices.py", "bit = mask & -mask", "bit = 1 << (mask.bit_length() - 1)"
     ),
-    Change("the ceiling is out of reach", CYCLE, "+ gang.gpus > ceiling", "+ gang.gpus >= ceiling"),
+    Change("the ceiling is out of reach", "scheduling/quota_gate.py", "+ gang.milli > ceiling", "+ gang.milli >= ceiling"),
     Change("one gang a pass and queue", CYCLE, "                heads.move_up()", "                heads.close(gang.id)"),
     Change("low priority first", "lines.py", "first: float = -spec.priority", "first: float = spec.priority"),
     Change("last in, first out", "lines.py", "return first, 0, job.queued_as", "return first, 0, -job.queued_as"),

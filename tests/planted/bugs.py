@@ -469,7 +469,7 @@ BUGS = (
     ),
     Bug(
         "scheduling: two GPUs more than the quota",
-        "controlplane/scheduling/cycle.py",
+        "controlplane/scheduling/quota_gate.py",
         "if gang.milli > left:",
         "if gang.milli > left + 2_000:",
         SCHEDULING,
