@@ -107,6 +107,8 @@ class Attempt(Value, frozen=True, kw_only=True):
     flavor: str = ""
     # How often ranks that were lost got other devices.
     mended: int = 0
+    # As in GangPlaced, or in the last StepPassed.
+    step_at: float | None = None
 
     def share(self, rank: int) -> int:
         """The thousandths of its device that a rank has, or 0 for whole devices."""
@@ -145,6 +147,7 @@ def placed(event: e.GangPlaced, at: float) -> Attempt:
         holding=size,
         shares=event.shares,
         flavor=event.flavor,
+        step_at=event.step_at,
     )
 
 

@@ -23,6 +23,7 @@ EVENT_TYPES: dict[str, type[e.Event]] = {
         e.JobSubmitted,
         e.GangPlaced,
         e.GangHeld,
+        e.StepPassed,
         e.RanksReplaced,
         e.RanksStarted,
         e.GangStarted,

@@ -28,7 +28,7 @@ def enact(world: World, decision: Decision, now: float) -> list[e.Event]:
     job = world.jobs[decision.job]
     match decision:
         case Start():
-            return [placed(world, job, decision.fit)]
+            return [placed(world, job, decision.fit, now)]
         case Evict():
             moved = decision.moves_to is not None
             cause = Cause.CONSOLIDATION if moved else Cause.PREEMPTION

@@ -56,6 +56,16 @@ class GangPlaced(JobEvent, frozen=True):
     flavor: str = ""
     # GPUs times seconds that the attempts before had, where the policy asks to know.
     gpu_s: float = 0.0
+    # When it will have had so much that others go before it, where they may then take its place.
+    step_at: float | None = None
+
+
+class StepPassed(JobEvent, frozen=True):
+    """The gang has had so much GPU time by now that those who had less go before it."""
+
+    attempt: int
+    step: int
+    next_at: float | None = None
 
 
 class GangHeld(JobEvent, frozen=True):

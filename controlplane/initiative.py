@@ -34,6 +34,7 @@ MAKES_ROOM: frozenset[type[e.Event]] = frozenset(
         e.QueueRemoved,
         e.PolicySet,
         e.JobRestarting,
+        e.StepPassed,
         e.EngineStarted,
     }
 )

@@ -69,6 +69,7 @@ PHASE_KEEPERS: frozenset[type[e.Event]] = frozenset(
         e.RanksAdded,
         e.RanksReplaced,
         e.GangHeld,
+        e.StepPassed,
         e.AttemptEnded,
         e.CodeResolved,
         e.JobScaled,
@@ -166,6 +167,10 @@ def _placed(job: Job, event: e.GangPlaced, at: float, position: int) -> Job:
 
 def _held(job: Job, event: e.GangHeld, at: float, position: int) -> Job:
     return replace(job, held=event.code)
+
+
+def _step_passed(job: Job, event: e.StepPassed, at: float, position: int) -> Job:
+    return replace(job, attempt=replace(_attempt(job), step_at=event.next_at))
 
 
 def _ranks_replaced(job: Job, event: e.RanksReplaced, at: float, position: int) -> Job:
@@ -327,6 +332,7 @@ EVOLVE: dict[type[e.Event], Callable[[Job, Any, float, int], Job]] = {
     e.RanksAdded: _ranks_added,
     e.RanksReplaced: _ranks_replaced,
     e.GangHeld: _held,
+    e.StepPassed: _step_passed,
     e.AttemptEnded: _attempt_ended,
     e.JobRestarting: _gang_restarting,
     e.JobRequeued: _requeued,
@@ -401,6 +407,8 @@ def deadline(job: Job) -> float | None:
                 due_at = _earlier(due_at, at)
         elif phase is Phase.STARTING:
             due_at = _earlier(due_at, attempt.placed_at + spec.start_timeout_s)
+        if attempt.step_at is not None:
+            due_at = _earlier(due_at, attempt.step_at)
     return due_at
 
 

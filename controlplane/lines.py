@@ -10,6 +10,7 @@ from math import inf
 
 import msgspec
 
+from controlplane.attained import attained_step
 from controlplane.job import Job
 from controlplane.model import (
     PLAIN_SCHEDULING,
@@ -29,11 +30,8 @@ Shape = tuple[object, ...]
 SHORTEST_FIRST = frozenset({Discipline.STRICT_SHORTEST, Discipline.SHORTEST_FIT})
 PLANS_AHEAD = frozenset({Discipline.EASY_BACKFILL, Discipline.CONSERVATIVE_BACKFILL})
 # In these lines whoever fits goes past whoever does not.
-SKIPS = frozenset({Discipline.FIFO_FIT, Discipline.SHORTEST_FIT, Discipline.LEAST_ATTAINED_FIT})
-
-# Attained service is told in steps, so that jobs of one step run one after the other instead of
-# all a little: 1, 4, 16, ... GPU-hours, as Tiresias does it.
-_FIRST_STEP_GPU_S = 3_600.0
+BY_ATTAINED = frozenset({Discipline.LEAST_ATTAINED_FIT, Discipline.LEAST_ATTAINED})
+SKIPS = BY_ATTAINED | {Discipline.FIFO_FIT, Discipline.SHORTEST_FIT}
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -45,7 +43,7 @@ def place_in_line(job: Job, discipline: Discipline, policy: Policy) -> Waiting:
         first += policy.ageing_per_hour * job.submitted_at / 3_600.0
     if discipline in SHORTEST_FIRST:
         return first, expected_s(spec, policy), job.queued_as, job.id
-    if discipline is Discipline.LEAST_ATTAINED_FIT:
+    if discipline in BY_ATTAINED:
         return first, attained_step(attained_gpu_s(job)), job.queued_as, job.id
     return first, 0, job.queued_as, job.id
 
@@ -58,11 +56,11 @@ def attained_gpu_s(job: Job) -> float:
     return job.gpu_s + attempt.gpus * (attempt.ended_at - attempt.placed_at)
 
 
-def attained_step(gpu_s: float) -> int:
-    step, limit = 0, _FIRST_STEP_GPU_S
-    while gpu_s >= limit and step < 12:
-        step, limit = step + 1, limit * 4
-    return step
+def attained_by(job: Job, now: float) -> float:
+    """The same with what it has had by now in the attempt that runs."""
+    attempt = job.live_attempt
+    running = 0.0 if attempt is None else attempt.gpus * max(0.0, now - attempt.placed_at)
+    return attained_gpu_s(job) + running
 
 
 def expected_s(spec: JobSpec, policy: Policy) -> float:

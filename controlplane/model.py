@@ -355,6 +355,7 @@ class Discipline(StrEnum):
     STRICT_SHORTEST = "strict_shortest"
     SHORTEST_FIT = "shortest_fit"
     LEAST_ATTAINED_FIT = "least_attained_fit"
+    LEAST_ATTAINED = "least_attained"
     EASY_BACKFILL = "easy_backfill"
     CONSERVATIVE_BACKFILL = "conservative_backfill"
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from controlplane import events as e
 from controlplane import restart
+from controlplane.attained import attained_step, next_step_at
 from controlplane.attempt import (
     LIVE,
     Attempt,
@@ -211,6 +212,8 @@ def due(job: Job, now: float, position: int) -> list[e.Event]:
 
 def _attempt_due(draft: Draft, attempt: Attempt) -> None:
     job, now, limit_s = draft.job, draft.now, draft.job.spec.start_timeout_s
+    if attempt.step_at is not None and attempt.step_at <= now:
+        _pass_step(draft, attempt, attempt.step_at)
     if _is_past(job.crippled_at, job.spec.scheduling.recovery_timeout_s, now):
         _give_up_repair(draft, attempt)
         return
@@ -227,6 +230,15 @@ def _attempt_due(draft: Draft, attempt: Attempt) -> None:
     for index, rank in enumerate(attempt.ranks):
         if rank.state is RankState.BACKOFF and rank.retry_at is not None and rank.retry_at <= now:
             draft.add(e.RankRelaunched(job.id, attempt.number, index))
+
+
+def _pass_step(draft: Draft, attempt: Attempt, passed_at: float) -> None:
+    job = draft.job
+    had = job.gpu_s + attempt.gpus * (passed_at - attempt.placed_at)
+    # It is there by now, whatever rounding makes of the seconds.
+    step = attained_step(had * (1 + 1e-9) + 1e-6)
+    next_at = next_step_at(step, had_gpu_s=had, gpus=attempt.gpus, at=passed_at)
+    draft.add(e.StepPassed(job.id, attempt.number, step, next_at))
 
 
 def _give_up_repair(draft: Draft, attempt: Attempt) -> None:

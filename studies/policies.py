@@ -40,6 +40,10 @@ POLICIES = {
         _named("sjffit", Discipline.SHORTEST_FIT, "shortest first; whoever fits may pass"),
         _named("las", Discipline.LEAST_ATTAINED_FIT, "least GPU time so far first; whoever fits"),
         _named(
+            "tiresias", Discipline.LEAST_ATTAINED,
+            "least GPU time so far first; whoever has had more gives way",
+        ),
+        _named(
             "easy", Discipline.EASY_BACKFILL,
             "first in, first out; whoever does not delay the first that waits may pass",
         ),

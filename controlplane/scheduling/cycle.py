@@ -7,13 +7,14 @@ the others wait is worked out only for who asks (`explains`): a pass itself need
 
 from functools import cached_property
 
+from controlplane.attained import attained_step, next_step_at
 from controlplane.events import GangPlaced
 from controlplane.job import Job
-from controlplane.lines import PLANS_AHEAD, SKIPS, attained_gpu_s
+from controlplane.lines import BY_ATTAINED, PLANS_AHEAD, SKIPS, attained_gpu_s
 from controlplane.model import Discipline
 from controlplane.scheduling.backfill import Planner
 from controlplane.scheduling.decisions import Decision, GiveUp, Replace, Start
-from controlplane.scheduling.fitting import Fit, fit
+from controlplane.scheduling.fitting import Fit, fit, gpus_of
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.going_past import GoingPast, Waits, is_grouped
 from controlplane.scheduling.groups import Groups
@@ -31,7 +32,11 @@ def schedule(snapshot: Snapshot) -> list[GangPlaced]:
     """Who starts now, and where, as events. The snapshot is used up by it."""
     found = decide_pass(snapshot)
     world = snapshot.world
-    return [placed(world, snapshot.job(d.job), d.fit) for d in found if isinstance(d, Start)]
+    return [
+        placed(world, snapshot.job(d.job), d.fit, snapshot.now)
+        for d in found
+        if isinstance(d, Start)
+    ]
 
 
 def decide_pass(snapshot: Snapshot, explains: Explains | None = None) -> list[Decision]:
@@ -39,19 +44,17 @@ def decide_pass(snapshot: Snapshot, explains: Explains | None = None) -> list[De
     return Pass(snapshot, explains).run()
 
 
-def placed(world: World, job: Job, found: Fit) -> GangPlaced:
-    if job.attempt is None:
-        return GangPlaced(job.id, 1, found.placement, found.shares, found.flavor)
-    number, had = job.attempt.number + 1, 0.0
-    if _looks_back(world, job):
-        had = attained_gpu_s(job)
-    return GangPlaced(job.id, number, found.placement, found.shares, found.flavor, had)
-
-
-def _looks_back(world: World, job: Job) -> bool:
-    """Whether it matters here how much a job has had already."""
-    least_first = world.discipline(job.spec.queue) is Discipline.LEAST_ATTAINED_FIT
-    return least_first or world.policy.usage_halflife_s is not None
+def placed(world: World, job: Job, found: Fit, now: float) -> GangPlaced:
+    discipline = world.discipline(job.spec.queue)
+    number, had, step_at = 1, 0.0, None
+    if job.attempt is not None:
+        number = job.attempt.number + 1
+        if discipline in BY_ATTAINED or world.policy.usage_halflife_s is not None:
+            had = attained_gpu_s(job)
+    if discipline is Discipline.LEAST_ATTAINED:
+        step, gpus = attained_step(had), gpus_of(found)
+        step_at = next_step_at(step, had_gpu_s=had, gpus=gpus, at=now)
+    return GangPlaced(job.id, number, found.placement, found.shares, found.flavor, had, step_at)
 
 
 class Pass:

@@ -57,6 +57,14 @@ def fit(world: World, free: FreeDevices, gang: Gang, flavor: str = "") -> Fit | 
     return None
 
 
+def gpus_of(found: Fit) -> float:
+    """How many GPUs a place has, parts counted as such."""
+    return sum(
+        found.shares[i] / WHOLE if found.shares and found.shares[i] else len(slot.devices)
+        for i, slot in enumerate(found.placement)
+    )
+
+
 def could_fit(world: World, free: FreeDevices, gang: Gang, flavor: str = "") -> bool:
     """Whether there is a place for the gang; where counting tells, without looking for it."""
     if gang.plain and gang.uniform and not flavor and not is_choosy(world):

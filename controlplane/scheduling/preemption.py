@@ -8,7 +8,9 @@ how fair sharing there can preempt for ever, kueue#14543.)
 
 from collections.abc import Callable, Sequence
 
-from controlplane.model import Preempt, QuotaModel, Reclaim, WithinQueue
+from controlplane.attained import attained_step
+from controlplane.lines import attained_gpu_s
+from controlplane.model import Discipline, Preempt, QuotaModel, Reclaim, WithinQueue
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.quota import ANY, Branch, QuotaTree, share, split
 from controlplane.scheduling.shares import fair_shares
@@ -20,6 +22,7 @@ from controlplane.scheduling.victims import (
     Victim,
     in_order,
     running,
+    step_of,
 )
 
 _LOWER = Preempt(within_queue=WithinQueue.LOWER)
@@ -40,6 +43,8 @@ def rules_for(snapshot: Snapshot, queue: str) -> Preempt:
 def _own(snapshot: Snapshot, gang: Gang) -> list[Victim]:
     """Running gangs of its own queue to which the gang is preferred."""
     within = rules_for(snapshot, gang.queue).within_queue
+    if snapshot.world.discipline(gang.queue) is Discipline.LEAST_ATTAINED:
+        return _had_more(snapshot, gang)
     if within is WithinQueue.NEVER:
         return []
     newer_too = within is WithinQueue.LOWER_OR_NEWER_EQUAL
@@ -54,6 +59,25 @@ def _own(snapshot: Snapshot, gang: Gang) -> list[Victim]:
     # Whoever would stand ahead of it in the line again would only start again in its place.
     place = place_of(waiting)
     return [victim for victim in found if place < place_of(victim.job)]
+
+
+def _had_more(snapshot: Snapshot, gang: Gang) -> list[Victim]:
+    """Where who had least goes first: those of lower priority, or who by now are a step further.
+
+    Steps only ever grow, so nobody gets its place back from the one that took it by the same rule.
+    """
+    waiting, now = snapshot.job(gang.id), snapshot.now
+    mine = attained_step(attained_gpu_s(waiting))
+    place = snapshot.world.place_in_line(waiting)
+    found = []
+    for victim in running(snapshot, gang.queue):
+        step = step_of(victim, now)
+        first, _, queued_as, name = snapshot.world.place_in_line(victim.job)
+        # As it would stand in the line if it were stopped now.
+        stands_behind = place < (first, step, queued_as, name)
+        if stands_behind and (victim.priority, -step) < (gang.priority, -mine):
+            found.append(victim)
+    return found
 
 
 def _is_newer_equal(victim: Victim, gang: Gang, came: int) -> bool:

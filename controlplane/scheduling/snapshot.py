@@ -219,6 +219,7 @@ class Snapshot:
                 policy.model not in (QuotaModel.CLASSIC, QuotaModel.PROGRESSIVE)
                 or policy.consolidate
                 or any(_evicts(self.preempt(name)) for name in self.queues)
+                or any(self.world.discipline(q) is Discipline.LEAST_ATTAINED for q in self.queues)
             )
             self.world.about_queues["evicts"] = found
         return bool(found)

@@ -8,9 +8,12 @@ again; so nobody is evicted unless the preemptor then fits.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from controlplane.attained import attained_step
 from controlplane.attempt import staying
 from controlplane.devices import FreeDevices
 from controlplane.job import Job, scales_in_place
+from controlplane.lines import attained_by
+from controlplane.model import Discipline
 from controlplane.scheduling.fitting import Fit, fit
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.quota import QuotaTree
@@ -82,16 +85,23 @@ def in_order(snapshot: Snapshot, victims: Sequence[Victim], own_queue: str = "")
     counts_cost = any(v.gang.asks.checkpoint_every_s is not None for v in victims)
     now = snapshot.now
 
-    def key(victim: Victim) -> tuple[bool, int, float, float, str]:
+    def key(victim: Victim) -> tuple[bool, int, int, float, float, str]:
         lost = lost_gpu_s(victim, now) if counts_cost else 0.0
         own = victim.queue == own_queue
-        return own, victim.priority, lost, -victim.admitted_at, victim.job.id
+        by_attained = snapshot.world.discipline(victim.queue) is Discipline.LEAST_ATTAINED
+        had = step_of(victim, now) if by_attained else 0
+        return own, victim.priority, -had, lost, -victim.admitted_at, victim.job.id
 
     ordered = sorted(victims, key=key)
     # Whoever gave some in this pass already is not asked for more of it.
     able = [victim for victim in ordered if not snapshot.has_shrunk(victim.job)]
     surplus = [part for victim in able for part in _surplus(victim)]
     return surplus + ordered if surplus else ordered
+
+
+def step_of(victim: Victim, now: float) -> int:
+    """How far it has come in attained service, by now; rounding must not leave it a step behind."""
+    return attained_step(attained_by(victim.job, now) * (1 + 1e-9) + 1e-6)
 
 
 def lost_gpu_s(victim: Victim, now: float) -> float:

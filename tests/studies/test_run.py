@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.engine import COMMANDS_PER_STEP_MAX
+from controlplane.events import GangPlaced
 from controlplane.model import Queue
 from controlplane.redeciding import Redecider
 from controlplane.world import World
@@ -247,3 +248,25 @@ def test_no_event_is_kept_unless_asked_for():
         "AttemptEnded",
         "JobRemoved",
     ]
+
+
+def test_who_has_had_most_gives_way_when_it_comes_to_the_next_step():
+    """Eight GPUs make a GPU-hour in 450 s, and four of them in 1800; nobody has to come or go then."""
+    rows = [(0, 8, 10_000), (10, 8, 100), (20, 8, 460)]
+    trace = trace_of(rows)
+    found = run(trace, equal_nodes(1, 8), policy_named("tiresias"), keep_events=True)
+
+    # The first had 3600 GPU seconds at 450 s. The last one comes to its step at 1000 and would go on,
+    # since the first is at that step too, and came before it.
+    placed = [(x.event.job, x.at) for x in found.log if isinstance(x.event, GangPlaced)]
+    assert placed == [("0", 0.0), ("1", 450.0), ("2", 550.0), ("0", 1010.0)]
+    assert found.restarts.tolist() == [1, 0, 0]
+    redecider = Redecider(World())
+    redecider.take(found.log)
+    redecider.finish()
+
+
+def test_without_preemption_the_same_jobs_wait():
+    rows = [(0, 8, 10_000), (10, 8, 100), (20, 8, 460)]
+    found = run(trace_of(rows), equal_nodes(1, 8), policy_named("las"))
+    assert found.started.tolist() == [0.0, 10_000.0, 10_100.0]

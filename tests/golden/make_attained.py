@@ -1,0 +1,39 @@
+"""Writes this release's golden log of attained service: `python -m tests.golden.make_attained`.
+
+Three gangs of eight GPUs on one node: the first gives way when it has had a GPU-hour. Decided by an
+engine in virtual time. Never run for an old release.
+"""
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+from controlplane import codec
+from controlplane.replay import fold, state_hash
+from controlplane.state import State
+from studies.clusters import equal_nodes
+from studies.policies import policy_named
+from studies.run import run
+from studies.workloads.trace import make_trace
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    trace = make_trace("attained", ["0", "1", "2"], [0, 10, 20], [8, 8, 8], [10_000, 100, 460])
+    found = run(trace, equal_nodes(1, 8), policy_named("tiresias"), keep_events=True)
+    assert found.log is not None
+    rows, name = codec.to_rows(found.log, codec.GENESIS), f"{version('muster')}-attained"
+    (HERE / f"{name}.jsonl").write_bytes(b"".join(codec.to_line(row) + b"\n" for row in rows))
+    state = State()
+    fold(state, rows, codec.GENESIS)
+    expected = {
+        "position": state.position,
+        "state_hash": state_hash(state),
+        "decided_by_an_engine": True,
+    }
+    (HERE / f"{name}.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
