@@ -386,6 +386,14 @@ def ranks_wanted(job: Job) -> range:
     return range(first, size)
 
 
+def attained_gpu_s(job: Job) -> float:
+    """GPUs times seconds that a job has had in the attempts that have ended."""
+    attempt = job.attempt
+    if attempt is None or attempt.ended_at is None:
+        return job.gpu_s
+    return job.gpu_s + attempt.gpus * (attempt.ended_at - attempt.placed_at)
+
+
 def deadline(job: Job) -> float | None:
     """When something falls due for this job by itself, or None. `settling.due` says what."""
     phase, spec, attempt = job.phase, job.spec, job.attempt

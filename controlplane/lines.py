@@ -11,7 +11,7 @@ from math import inf
 import msgspec
 
 from controlplane.attained import attained_step
-from controlplane.job import Job
+from controlplane.job import Job, attained_gpu_s
 from controlplane.model import (
     PLAIN_SCHEDULING,
     Discipline,
@@ -46,14 +46,6 @@ def place_in_line(job: Job, discipline: Discipline, policy: Policy) -> Waiting:
     if discipline in BY_ATTAINED:
         return first, attained_step(attained_gpu_s(job)), job.queued_as, job.id
     return first, 0, job.queued_as, job.id
-
-
-def attained_gpu_s(job: Job) -> float:
-    """GPUs times seconds that a job has had in the attempts that have ended."""
-    attempt = job.attempt
-    if attempt is None or attempt.ended_at is None:
-        return job.gpu_s
-    return job.gpu_s + attempt.gpus * (attempt.ended_at - attempt.placed_at)
 
 
 def attained_by(job: Job, now: float) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from controlplane import events as e
-from controlplane.job import EVOLVE, Job, begin
+from controlplane.job import EVOLVE, Job, attained_gpu_s, begin
 from controlplane.model import NodeInfo, Policy, Queue, Value
 
 DEFAULT_QUEUE = Queue("default")
@@ -73,6 +73,8 @@ class Image(Value, frozen=True, kw_only=True):
     receipts: list[tuple[str, int, str]]
     policy: Policy = DEFAULT_POLICY
     leader: str = ""
+    # Queue, GPUs times seconds that its removed jobs have had, faded by then, and when that was.
+    usage: tuple[tuple[str, float, float], ...] = ()
 
 
 class State:
@@ -88,6 +90,9 @@ class State:
         self.policy = DEFAULT_POLICY
         # Where the control plane answers that leads, if it said so.
         self.leader = ""
+        # Queue -> what its removed jobs have had, where the policy remembers: as much as is left of
+        # it, and when that was so.
+        self.usage: dict[str, tuple[float, float]] = {}
         if image is not None:
             self._restore(image)
 
@@ -101,6 +106,7 @@ class State:
         self.receipts = {cause: Receipt(at, stream) for cause, at, stream in image.receipts}
         self.policy = image.policy
         self.leader = image.leader
+        self.usage = {queue: (gpu_s, at) for queue, gpu_s, at in image.usage}
 
     def image(self, hash: bytes = b"") -> Image:
         return Image(
@@ -115,6 +121,7 @@ class State:
             # What equals its default is left out only if it is the default itself.
             policy=DEFAULT_POLICY if self.policy == DEFAULT_POLICY else self.policy,
             leader=self.leader,
+            usage=tuple((queue, *known) for queue, known in self.usage.items()),
         )
 
     def apply(self, recorded: e.Recorded) -> None:
@@ -129,16 +136,16 @@ class State:
             assert event.job not in jobs, f"{event.job} was submitted twice"
             jobs[event.job] = begin(recorded, event)
         else:
-            self._apply_rarer(event)
+            self._apply_rarer(event, recorded.at)
         self.position = position
         self.at = recorded.at
         if recorded.cause:
             self._remember(recorded)
 
-    def _apply_rarer(self, event: e.Event) -> None:
+    def _apply_rarer(self, event: e.Event, at: float) -> None:
         match event:
             case e.JobRemoved():
-                del self.jobs[event.job]
+                self._remember_usage(self.jobs.pop(event.job), at)
             case e.NodeEvent():
                 old = self.nodes.get(event.node)
                 self.nodes[event.node] = _node_after(old, event, len(self.nodes))
@@ -153,6 +160,16 @@ class State:
             case _:
                 assert isinstance(event, e.EngineStarted), event
                 self.leader = event.address
+
+    def _remember_usage(self, job: Job, at: float) -> None:
+        """What a removed job has had counts on for a while, where the policy says so."""
+        halflife_s, attempt = self.policy.usage_halflife_s, job.attempt
+        if halflife_s is None or attempt is None or attempt.ended_at is None:
+            return
+        known, since = self.usage.get(job.spec.queue, (0.0, at))
+        left = faded(known, at - since, halflife_s)
+        more = faded(attained_gpu_s(job), at - attempt.ended_at, halflife_s)
+        self.usage[job.spec.queue] = left + more, at
 
     def _note_batch(self, batch: Sequence[e.Recorded]) -> None:
         """Events were taken in whose jobs somebody else has folded."""
@@ -172,6 +189,11 @@ class State:
         receipts[cause] = Receipt(recorded.position, stream)
         if len(receipts) > RECEIPTS_MAX:
             del receipts[next(iter(receipts))]
+
+
+def faded(gpu_s: float, after_s: float, halflife_s: float) -> float:
+    """What is left of usage so long after it has ended."""
+    return float(gpu_s * 0.5 ** (after_s / halflife_s))
 
 
 def _node_after(node: Node | None, event: e.NodeEvent, ordinal: int) -> Node:

@@ -9,8 +9,8 @@ from functools import cached_property
 
 from controlplane.attained import attained_step, next_step_at
 from controlplane.events import GangPlaced
-from controlplane.job import Job
-from controlplane.lines import BY_ATTAINED, PLANS_AHEAD, SKIPS, attained_gpu_s
+from controlplane.job import Job, attained_gpu_s
+from controlplane.lines import BY_ATTAINED, PLANS_AHEAD, SKIPS
 from controlplane.model import Discipline
 from controlplane.scheduling.backfill import Planner
 from controlplane.scheduling.decisions import Decision, GiveUp, Replace, Start

@@ -95,15 +95,28 @@ class Heads:
 
 
 def _classic(snapshot: Snapshot, gang: Gang, place: Waiting) -> Any:
-    """Who stays within its own quota comes before who borrows."""
+    """Who stays within its own quota comes before who borrows.
+
+    Where usage is remembered, of equal priorities the queue that had less lately comes first.
+    """
     tree = snapshot.tree()
-    return tree.borrowing_with(gang.queue, gang.milli), place
+    borrows = tree.borrowing_with(gang.queue, gang.milli)
+    if snapshot.world.policy.usage_halflife_s is None:
+        return borrows, place
+    return borrows, place[0], _by_weight(snapshot, tree.branches[gang.queue]), place
+
+
+def _by_weight(snapshot: Snapshot, branch: Branch) -> float:
+    return snapshot.usage_with_history(branch) / max(branch.weight, 1e-9)
 
 
 def _fair(snapshot: Snapshot, gang: Gang, place: Waiting) -> Any:
     """The smaller share, with the gang counted in, comes first; level by level down the tree."""
     path = snapshot.tree().branches[gang.queue].path()
-    return tuple(share(branch, gang.milli) for branch in path[1:] or path), place
+    shares = tuple(share(branch, gang.milli) for branch in path[1:] or path)
+    if snapshot.world.policy.usage_halflife_s is None:
+        return shares, place
+    return shares, place[0], _by_weight(snapshot, path[-1]), place
 
 
 def _filling(snapshot: Snapshot, gang: Gang, place: Waiting) -> Any:
@@ -116,12 +129,13 @@ def _filling(snapshot: Snapshot, gang: Gang, place: Waiting) -> Any:
 def _deserved(snapshot: Snapshot, gang: Gang, place: Waiting) -> Any:
     """Within its quota first, then by rank, then by how far above it; level by level."""
     path = snapshot.tree().branches[gang.queue].path()
-    return tuple([_deserved_step(branch, gang.milli) for branch in path]), place
+    return tuple([_deserved_step(snapshot, branch, gang.milli) for branch in path]), place
 
 
-def _deserved_step(branch: Branch, more: int) -> tuple[bool, int, float]:
+def _deserved_step(snapshot: Snapshot, branch: Branch, more: int) -> tuple[bool, int, float]:
     over = branch.used_below + more > branch.nominal
-    used = branch.used_below / max(1.0, branch.nominal) / max(branch.weight, 1e-9)
+    used = snapshot.usage_with_history(branch) / max(1.0, branch.nominal)
+    used /= max(branch.weight, 1e-9)
     return over, -branch.rank, used
 
 

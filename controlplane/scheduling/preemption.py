@@ -9,7 +9,7 @@ how fair sharing there can preempt for ever, kueue#14543.)
 from collections.abc import Callable, Sequence
 
 from controlplane.attained import attained_step
-from controlplane.lines import attained_gpu_s
+from controlplane.job import attained_gpu_s
 from controlplane.model import Discipline, Preempt, QuotaModel, Reclaim, WithinQueue
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.quota import ANY, Branch, QuotaTree, share, split

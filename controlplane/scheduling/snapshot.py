@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 
 from controlplane.attempt import HOLDING, Attempt, leaving
 from controlplane.devices import WHOLE, FreeDevices, mask_of
-from controlplane.job import Job
-from controlplane.lines import Line, attained_gpu_s
+from controlplane.job import Job, attained_gpu_s
+from controlplane.lines import Line
 from controlplane.model import (
     Discipline,
     Placement,
@@ -25,6 +25,7 @@ from controlplane.scheduling.exclusive import close, fence, unfence
 from controlplane.scheduling.fitting import Fit
 from controlplane.scheduling.gangs import Gang, gang_of
 from controlplane.scheduling.quota import ANY, Branch, QuotaTree
+from controlplane.state import faded
 from controlplane.world import World
 
 _EMPTY = Line(Discipline.STRICT_FIFO, Policy())
@@ -177,24 +178,27 @@ class Snapshot:
         held = world.used.get(queue, 0) * WHOLE + world.used_parts.get(queue, 0)
         return held + self._used.get(queue, 0)
 
+    def had_lately(self, queue: str) -> float:
+        """What the queue had that has ended, where the policy remembers, in thousandths of a GPU."""
+        halflife = self.world.policy.usage_halflife_s
+        return 0.0 if halflife is None else self._history(halflife).get(queue, 0.0)
+
     def usage_with_history(self, branch: Branch) -> float:
         """What the queue has, and, where the policy remembers, what it had lately."""
-        halflife = self.world.policy.usage_halflife_s
-        used = float(branch.used_below)
-        return used if halflife is None else used + self._history(halflife).get(branch.name, 0.0)
+        return branch.used_below + self.had_lately(branch.name)
 
     def _history(self, halflife: float) -> dict[str, float]:
         """Queue -> GPU-seconds of ended attempts, halved with time, spread over one half-life."""
         if self._past is None:
-            past: dict[str, float] = {}
+            now, past = self.now, dict[str, float]()
+            for queue, (gpu_s, at) in self.world.usage.items():
+                past[queue] = faded(gpu_s, now - at, halflife)
             for job in self.world.jobs.values():
                 ended_at = None if job.attempt is None else job.attempt.ended_at
-                had = attained_gpu_s(job)
-                if had and ended_at is not None:
-                    faded = had * 0.5 ** ((self.now - ended_at) / halflife)
+                if ended_at is not None and (had := attained_gpu_s(job)):
                     queue = job.spec.queue
-                    past[queue] = past.get(queue, 0.0) + faded * WHOLE / halflife
-            self._past = past
+                    past[queue] = past.get(queue, 0.0) + faded(had, now - ended_at, halflife)
+            self._past = {queue: gpu_s * WHOLE / halflife for queue, gpu_s in past.items()}
         return self._past
 
     @property

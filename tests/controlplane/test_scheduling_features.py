@@ -1,5 +1,7 @@
 """Shared devices, named devices, quarantine, drains, repair, reasons in the log: one by one."""
 
+import pytest
+
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane.enactment import enact
@@ -10,6 +12,7 @@ from controlplane.model import (
     Policy,
     Preempt,
     Queue,
+    QuotaModel,
     Repair,
     Role,
     Scheduling,
@@ -22,6 +25,7 @@ from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.fragmentation import by_size, figure
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.scheduling.watchdog import held_waits
+from controlplane.world import World
 from tests.controlplane.specification import Given, node, spec, submit
 
 
@@ -280,3 +284,33 @@ def test_another_kind_of_device_changes_what_memory_costs():
     given.happened(e.NodeReported("n2", NodeInfo("n2", 4, gpu_memory_mib=16_384)))
     # It may get to either, so the quota is asked for what it could cost at most.
     assert Snapshot(given.world).gang("a").milli == 500
+
+
+def test_usage_fades_and_outlives_the_jobs_that_had_it():
+    """A queue whose jobs are gone and forgotten still comes after one that had nothing."""
+    for model in (QuotaModel.PROGRESSIVE, QuotaModel.DESERVED, QuotaModel.FAIR, QuotaModel.CLASSIC):
+        policy = Policy(discipline=Discipline.FIFO_FIT, model=model, usage_halflife_s=1_000.0)
+        queues = [Queue("greedy", nominal=4), Queue("modest", nominal=4)]
+        given = Given(
+            e.PolicySet(policy),
+            *map(e.QueueDefined, queues),
+            e.NodeReported("n1", NodeInfo("n1", 4)),
+        )
+        given.when(submit("old", "old", spec(workers=1, gpus=4, queue="greedy")))
+        passed(given)
+        started(given, "old")
+        given.later(500.0)
+        given.when(c.ReportRanks(job="old", attempt=1, exited=(c.Exit(0, 0),)))
+        given.happened(e.JobRemoved("old", "deleted"))
+        gpu_s, _ = given.world.usage["greedy"]
+        assert gpu_s == pytest.approx(4 * 500.0)
+        twin = World(given.world.image())
+        assert twin.usage == given.world.usage
+        given.later(1_000.0)
+        assert Snapshot(given.world, given.now).had_lately("greedy") == pytest.approx(1_000.0)
+        # Both ask for all there is; who had less lately gets it, though it came later.
+        given.when(submit("g", "g", spec(workers=1, gpus=4, queue="greedy")))
+        given.when(submit("m", "m", spec(workers=1, gpus=4, queue="modest")))
+        passed(given)
+        assert given.job("m").attempt is not None, model
+        assert given.job("g").attempt is None, model
