@@ -14,7 +14,7 @@ from api.routes import NoQuery, Route, answer, route
 from api.wire import BODIES, BODY_PROBLEMS, convert
 from controlplane.commands import DefineQueue, RemoveQueue, SetPolicy
 from controlplane.errors import Rejected
-from controlplane.model import Discipline, FlavorQuota, Policy, Preempt, Queue
+from controlplane.model import Discipline, FlavorQuota, Policy, Preempt, Queue, ResourceQuota
 from controlplane.queries import QueueView, queue_view
 from controlplane.state import Receipt
 from controlplane.world import World
@@ -41,6 +41,7 @@ class QueueSettings(Struct, frozen=True, forbid_unknown_fields=True):
     weight: Annotated[float, Meta(ge=0, le=1_000_000_000)] = 1.0
     rank: Annotated[int, Meta(ge=-1_000_000_000, le=1_000_000_000)] = 0
     flavors: tuple[FlavorQuota, ...] = ()
+    resources: tuple[ResourceQuota, ...] = ()
     discipline: Discipline | None = None
     preempt: Preempt | None = None
 

@@ -15,6 +15,7 @@ from cli.options import output_option, url_option
 from cli.policy import POLICY
 from cli.tables import Column, Table, write, write_json, write_yaml
 from cli.times import span
+from controlplane.kinds.quantities import parse
 from controlplane.model import Policy
 from controlplane.queries import JobView, NodeView, QueueView
 
@@ -211,13 +212,15 @@ def queue_set(
     KEY is parent, nominal, borrow_max, lend_max, gpus_max, weight, rank, discipline,
     preempt.within_queue, preempt.reclaim or preempt.borrow_below; or, for a quota of one
     kind of GPU, flavors.NAME.nominal, .borrow_max or .lend_max, in the order in which
-    they are tried. An empty VALUE takes a setting back.
+    they are tried, and of what pods request beside GPUs, resources.NAME.nominal and so
+    on. An empty VALUE takes a setting back.
 
     \b
     Examples:
       muster queue set research nominal=32 parent=lab borrow_max=16
       muster queue set research flavors.h100.nominal=8 flavors.a100.nominal=24
       muster queue set research flavors.a100=
+      muster queue set research resources.cpu.nominal=512 resources.memory.nominal=4Ti
       muster queue set research discipline=easy_backfill
     """
     if gpus_max is not None and no_ceiling:
@@ -237,12 +240,25 @@ async def _define(name: str, changes: dict[str, Any], url: str | None) -> None:
         told = {} if view is None else _told(view, await server.get(POLICY, Policy))
         for key in NAMED:
             if isinstance(changes.get(key), dict):
-                changes = {**changes, key: with_named(told.get(key), changes[key])}
+                named = with_named(told.get(key), changes[key])
+                changes = {**changes, key: [_in_numbers(each) for each in named]}
         body = merged(told, changes)
         found = await server.change("PUT", _path(QUEUES, name), QueueView, body)
         ceiling = "no ceiling" if found.gpus_max is None else f"at most {found.gpus_max} GPUs"
         quota = "" if found.nominal is None else f", {found.nominal} GPUs of its own"
         click.echo(f"{found.name} set: {ceiling}{quota}")
+
+
+def _in_numbers(quota: dict[str, Any]) -> dict[str, Any]:
+    """Amounts as Kubernetes writes them, such as 512Gi or 500m, as numbers."""
+    found = dict(quota)
+    for key, value in quota.items():
+        if key != "name" and isinstance(value, str):
+            amount = parse(value)
+            if amount is None:
+                raise click.UsageError(f"{quota['name']}.{key}: {value!r} is not an amount.")
+            found[key] = float(amount.amount)
+    return found
 
 
 def _told(view: QueueView, policy: Policy) -> dict[str, Any]:
@@ -256,10 +272,10 @@ def _told(view: QueueView, policy: Policy) -> dict[str, Any]:
     return built
 
 
-NAMED = ("flavors",)
+NAMED = ("flavors", "resources")
 _SETTINGS = (
     "gpus_max", "parent", "nominal", "borrow_max", "lend_max", "weight", "rank", "flavors",
-    "discipline", "preempt",
+    "resources", "discipline", "preempt",
 )  # fmt: skip
 
 

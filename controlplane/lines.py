@@ -64,9 +64,12 @@ def expected_s(spec: JobSpec, policy: Policy) -> float:
     return policy.estimate_s_default
 
 
-def shape_of(spec: JobSpec) -> Shape:
+def shape_of(spec: JobSpec, *, by_request: bool = False) -> Shape:
+    """With `by_request` also by what their pods request, for where that has a quota."""
     roles = spec.roles
-    sizes = tuple([(role.replicas, role.gpus) for role in roles])
+    sizes: Shape = tuple([(role.replicas, role.gpus) for role in roles])
+    if by_request:
+        sizes = (*sizes, *[_encode(_requests(role)) for role in roles])
     asks = about_places(spec.scheduling)
     if asks is PLAIN_SCHEDULING and spec.min_available is None and not any(map(_is_special, roles)):
         return sizes
@@ -75,6 +78,13 @@ def shape_of(spec: JobSpec) -> Shape:
         for r in roles
     ]
     return (*sizes, spec.min_available, _encode((special, asks)))
+
+
+def _requests(role: Role) -> object:
+    """What decides how much a pod requests, as it was written."""
+    pod = role.template.get("spec") or {}
+    containers = [*(pod.get("initContainers") or ()), *(pod.get("containers") or ())]
+    return [(c.get("resources"), c.get("restartPolicy")) for c in containers], pod.get("overhead")
 
 
 def about_places(asks: Scheduling) -> Scheduling:
@@ -152,10 +162,11 @@ def _length(entry: tuple[float, Waiting]) -> float:
 class Line:
     """One queue's waiting jobs in order, and by shape where somebody may go past somebody else."""
 
-    __slots__ = ("by_shape", "order", "plans", "policy", "skips")
+    __slots__ = ("by_request", "by_shape", "order", "plans", "policy", "skips")
 
-    def __init__(self, discipline: Discipline, policy: Policy) -> None:
+    def __init__(self, discipline: Discipline, policy: Policy, *, by_request: bool = False) -> None:
         self.order: list[Waiting] = []
+        self.by_request = by_request
         self.skips = discipline in SKIPS
         self.plans = discipline in PLANS_AHEAD
         self.policy = policy
@@ -174,7 +185,7 @@ class Line:
         # Most who leave stood first.
         del order[0 if order[0] == place else bisect_left(order, place)]
         if self.skips or self.plans:
-            shape = shape_of(spec)
+            shape = shape_of(spec, by_request=self.by_request)
             alike = self.by_shape[shape]
             if self.plans:
                 alike.leave(place, held)
@@ -191,7 +202,7 @@ class Line:
             by_held.setdefault(now, set()).add(place)
 
     def _alike(self, spec: JobSpec) -> Alike:
-        shape = shape_of(spec)
+        shape = shape_of(spec, by_request=self.by_request)
         alike = self.by_shape.get(shape)
         if alike is None:
             alike = self.by_shape[shape] = Alike()

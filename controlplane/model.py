@@ -402,8 +402,20 @@ class FlavorQuota(Value, frozen=True):
     lend_max: int | None = None
 
 
+class ResourceQuota(Value, frozen=True):
+    """A quota of something else than GPUs, such as cpu (cores) or memory (bytes).
+
+    It counts what the pods of a role request.
+    """
+
+    name: str
+    nominal: float = 0.0
+    borrow_max: float | None = None
+    lend_max: float | None = None
+
+
 class Queue(Value, frozen=True):
-    """Where jobs wait, and what they may hold together. All quotas count GPUs.
+    """Where jobs wait, and what they may hold together. Quotas count GPUs, unless said otherwise.
 
     A queue with children is what others call a cohort or a department. Without `nominal` there is
     no quota: the queue may use whatever is free, up to `gpus_max`.
@@ -421,6 +433,7 @@ class Queue(Value, frozen=True):
     # None means what the policy says.
     discipline: Discipline | None = None
     preempt: Preempt | None = None
+    resources: tuple[ResourceQuota, ...] = ()
 
 
 class Policy(Value, frozen=True, kw_only=True):

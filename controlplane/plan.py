@@ -76,9 +76,11 @@ class _OneMore(Snapshot):
     def __init__(self, world: World, job: Job) -> None:
         super().__init__(world)
         self._job = job
-        self._gang = Gang(job, memories_of(world))
+        self._gang = Gang(job, memories_of(world), by_request=world.by_request)
         known = super().line(job.spec.queue)
-        self._line = Line(world.discipline(job.spec.queue), world.policy)
+        self._line = Line(
+            world.discipline(job.spec.queue), world.policy, by_request=world.by_request
+        )
         for place in known.order:
             self._line.join(place, world.jobs[place[3]].spec, "")
         self._line.join(world.place_in_line(job), job.spec, "")

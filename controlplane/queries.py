@@ -12,7 +12,14 @@ from msgspec import Struct
 from controlplane.attempt import Attempt, AttemptState, RankState
 from controlplane.devices import WHOLE
 from controlplane.job import Job, Phase
-from controlplane.model import Discipline, FlavorQuota, JobSpec, Preempt, Restart
+from controlplane.model import (
+    Discipline,
+    FlavorQuota,
+    JobSpec,
+    Preempt,
+    ResourceQuota,
+    Restart,
+)
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.decisions import Claim, Hold, Start
 from controlplane.scheduling.fitting import Fit
@@ -127,6 +134,7 @@ class QueueView(Struct, frozen=True, kw_only=True):
     weight: float = 1.0
     rank: int = 0
     flavors: tuple[FlavorQuota, ...] = ()
+    resources: tuple[ResourceQuota, ...] = ()
     # How its line moves, and whom its jobs may evict: its own rules, or else the policy's.
     discipline: Discipline = Discipline.STRICT_FIFO
     preempt: Preempt = Preempt()
@@ -287,6 +295,7 @@ def queue_view(world: World, name: str) -> QueueView | None:
         weight=queue.weight,
         rank=queue.rank,
         flavors=queue.flavors,
+        resources=queue.resources,
         discipline=world.discipline(name),
         preempt=Snapshot(world).preempt(name),
         gpus_borrowed=_borrowed(world, name),

@@ -10,6 +10,7 @@ from controlplane.state import DEFAULT_QUEUE
 from controlplane.world import World
 
 GPUS_MAX = 1_000_000_000
+AMOUNT_MAX = 1e18
 DEPTH_MAX = 32
 _PACKINGS = ("pack", "spread", "pack_emptiest")
 _STRATEGIES = ("final", "initial")
@@ -45,6 +46,13 @@ def _queue_problems(world: World, queue: Queue) -> Iterator[str]:
     names = [flavor.name for flavor in queue.flavors]
     if len(set(names)) < len(names):
         yield "flavors: two of them have the same name"
+    named = [quota.name for quota in queue.resources]
+    if len(set(named)) < len(named) or "" in named:
+        yield "resources: each has a name of its own"
+    for quota in queue.resources:
+        for number in (quota.nominal, quota.borrow_max, quota.lend_max):
+            if number is not None and not 0 <= number <= AMOUNT_MAX:
+                yield f"resources: {quota.name}: {number} is not between 0 and {AMOUNT_MAX:g}"
     if queue.parent:
         yield from _parent_problems(world, queue)
 

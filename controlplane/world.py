@@ -139,7 +139,9 @@ class World(Tenancy):
         queue = job.spec.queue
         line = self.lines.get(queue)
         if line is None:
-            line = self.lines[queue] = Line(self.discipline(queue), self.policy)
+            line = self.lines[queue] = Line(
+                self.discipline(queue), self.policy, by_request=self.by_request
+            )
             self.waiting[queue] = line.order
         line.join(self.place_in_line(job), job.spec, job.held)
 
@@ -172,6 +174,15 @@ class World(Tenancy):
         """The job that people know by this name."""
         job_id = self.ids.get((namespace, name))
         return None if job_id is None else self.jobs[job_id]
+
+    @property
+    def by_request(self) -> bool:
+        """Whether some queue has a quota of what pods request beside GPUs."""
+        found = self.about_queues.get("by_request")
+        if found is None:
+            found = any(queue.resources for queue in self.queues.values())
+            self.about_queues["by_request"] = found
+        return bool(found)
 
     def place_in_line(self, job: Job) -> Waiting:
         return place_in_line(job, self.discipline(job.spec.queue), self.policy)

@@ -9,7 +9,8 @@ from controlplane.model import QuotaModel
 from controlplane.scheduling.fitting import accepts, fit
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.placement import why_never_fits
-from controlplane.scheduling.quota import ANY
+from controlplane.scheduling.quota import ANY, RESOURCE
+from controlplane.scheduling.quota_gate import lacking
 from controlplane.scheduling.reasons import Reason, reason
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.scheduling.topology import Room, topology_of
@@ -117,7 +118,19 @@ def _quota(snapshot: Snapshot, gang: Gang, flavor: str, code: str) -> list[Reaso
         available = tree.available(gang.queue)
         if gang.milli > available:
             found.append(_over(gang, tree.potential(gang.queue), available, code))
+    if not found and (resource := lacking(snapshot, gang)):
+        found.append(_lacks(snapshot, gang, resource))
     return found
+
+
+def _lacks(snapshot: Snapshot, gang: Gang, resource: str) -> Reason:
+    left = max(0, snapshot.tree(RESOURCE + resource).available(gang.queue)) / WHOLE
+    needed = gang.amount(resource) / WHOLE
+    return reason(
+        "insufficient_quota",
+        f"its pods request {needed:g} of {resource}; its queue can have {left:g} more now",
+        helps=f"{needed - left:g} of {resource} become free in the queue, or more quota of it",
+    )
 
 
 def _limit(gang: Gang, queue: str, left: int, ceiling: int) -> Reason:

@@ -1,7 +1,10 @@
 """A job as the scheduler sees it: what it needs, worked out once and kept as long as its spec."""
 
+from collections.abc import Iterable
+
 from controlplane.devices import WHOLE
 from controlplane.job import Job
+from controlplane.kinds.pod_group import pod_requests
 from controlplane.lines import Shape, about_places, shape_of
 from controlplane.model import PLAIN_SCHEDULING, JobSpec, Role, TopologyAsk
 from controlplane.world import World
@@ -16,16 +19,25 @@ class Gang:
     """One gang's needs. `milli` is its quota, in thousandths of a GPU."""
 
     __slots__ = (
-        "asks", "elastic", "expected_s", "gpus", "id", "largest", "memories_mib", "milli", "needs", "parts", "pins", "plain",
+        "asks", "by_request", "elastic", "expected_s", "gpus", "id", "largest", "memories_mib", "milli", "needs", "parts", "pins", "plain",
         "preemptible", "priority", "queue", "shape", "size", "spec", "topology", "uniform",
     )  # fmt: skip
+
+    def amount(self, resource: str, ranks: Iterable[int] | None = None) -> int:
+        """Thousandths of something else than GPUs that its pods request, or those of some ranks."""
+        if ranks is None:
+            return sum(role.replicas * _requested(role, resource) for role in self.spec.roles)
+        size = self.spec.size
+        return sum(_requested(self.spec.role_of(i)[0], resource) for i in ranks if i < size)
 
     @property
     def mixed(self) -> bool:
         """Whether its ranks need different numbers of GPUs."""
         return bool(self.needs) and not self.uniform
 
-    def __init__(self, job: Job, memories_mib: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, job: Job, memories_mib: tuple[int, ...] = (), *, by_request: bool = False
+    ) -> None:
         """`memories_mib` are the sizes of memory that the cluster's devices have, smallest first."""
         spec = job.spec
         self.id = job.id
@@ -34,7 +46,8 @@ class Gang:
         self.priority = spec.priority
         self.asks = asks = spec.scheduling
         self.preemptible = asks.preemptible
-        self.shape: Shape = shape_of(spec)
+        self.by_request = by_request
+        self.shape: Shape = shape_of(spec, by_request=by_request)
         self.elastic = elastic_role(spec)
         # None means that nobody said how long it will run.
         estimate = asks.estimate_s
@@ -77,6 +90,14 @@ class Gang:
         self.plain = about_places(asks) is PLAIN_SCHEDULING and not self.parts and not self.pins
 
 
+def _requested(role: Role, resource: str) -> int:
+    """What one pod of the role requests."""
+    if not role.template:
+        return 0
+    amount = pod_requests(role.template).get(resource)
+    return 0 if amount is None else round(amount.amount * WHOLE)
+
+
 # A device whose memory nobody knows is taken for one of this size when quota is counted.
 _MEMORY_MIB_USUAL = 81_920
 
@@ -113,7 +134,12 @@ def elastic_role(spec: JobSpec) -> tuple[str, int] | None:
 def gang_of(world: World, job: Job) -> Gang:
     """The job's needs, worked out anew only when its spec has changed."""
     gang = world.gangs.get(job.id)
-    if gang is None or ((gang.parts or gang.pins) and gang.memories_mib != memories_of(world)):
-        gang = world.gangs[job.id] = Gang(job, memories_of(world))
+    if (
+        gang is None
+        or gang.by_request is not world.by_request
+        or ((gang.parts or gang.pins) and gang.memories_mib != memories_of(world))
+    ):
+        gang = Gang(job, memories_of(world), by_request=world.by_request)
+        world.gangs[job.id] = gang
     assert isinstance(gang, Gang)
     return gang

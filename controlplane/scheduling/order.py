@@ -15,7 +15,8 @@ from typing import Any
 from controlplane.lines import Waiting
 from controlplane.model import QuotaModel
 from controlplane.scheduling.gangs import Gang
-from controlplane.scheduling.quota import Branch, share
+from controlplane.scheduling.quota import RESOURCE, Branch, share
+from controlplane.scheduling.shares import capacity_milli
 from controlplane.scheduling.snapshot import Snapshot
 
 # The first of its shape that has not been looked at: its place, its index, and all of its shape.
@@ -113,17 +114,42 @@ def _by_weight(snapshot: Snapshot, branch: Branch) -> float:
 def _fair(snapshot: Snapshot, gang: Gang, place: Waiting) -> Any:
     """The smaller share, with the gang counted in, comes first; level by level down the tree."""
     path = snapshot.tree().branches[gang.queue].path()
-    shares = tuple(share(branch, gang.milli) for branch in path[1:] or path)
+    shares = _shares(path, gang.milli)
+    for key in snapshot.resources:
+        path_of = snapshot.tree(key).branches[gang.queue].path()
+        others = _shares(path_of, gang.amount(key.removeprefix(RESOURCE)))
+        shares = tuple(map(max, shares, others))
     if snapshot.world.policy.usage_halflife_s is None:
         return shares, place
     return shares, place[0], _by_weight(snapshot, path[-1]), place
+
+
+def _shares(path: list[Branch], more: int) -> tuple[float, ...]:
+    return tuple(share(branch, more) for branch in path[1:] or path)
 
 
 def _filling(snapshot: Snapshot, gang: Gang, place: Waiting) -> Any:
     """Progressive filling: the smallest usage with the gang counted in, by weight."""
     branch = snapshot.tree().branches[gang.queue]
     used = snapshot.usage_with_history(branch)
-    return (used + gang.milli) / max(branch.weight, 1e-9), used, gang.queue, place
+    next_up = max(used + gang.milli, *_dominant(snapshot, gang))
+    return next_up / max(branch.weight, 1e-9), used, gang.queue, place
+
+
+def _dominant(snapshot: Snapshot, gang: Gang) -> list[float]:
+    """What the queue would have of each other resource, as if it were GPUs.
+
+    A resource of which half is used counts as half of the cluster's GPUs: so the one of which a
+    queue has the largest part decides (dominant resource fairness).
+    """
+    found = [0.0]
+    for key in snapshot.resources:
+        tree = snapshot.tree(key)
+        total = sum(branch.nominal for branch in tree.branches.values())
+        if total:
+            amount = tree.branches[gang.queue].used_below + gang.amount(key.removeprefix(RESOURCE))
+            found.append(amount / total * capacity_milli(snapshot))
+    return found
 
 
 def _deserved(snapshot: Snapshot, gang: Gang, place: Waiting) -> Any:

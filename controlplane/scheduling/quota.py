@@ -13,6 +13,8 @@ from controlplane.model import Queue
 UNLIMITED = 1 << 60
 # Quota that is not told apart by flavours.
 ANY = ""
+# Quota of something else than GPUs goes by this and its name, where others have a flavour.
+RESOURCE = "resource/"
 
 
 class Branch:
@@ -23,7 +25,7 @@ class Branch:
         "parent", "rank", "subtree", "used", "used_below", "weight",
     )  # fmt: skip
 
-    def __init__(self, name: str, queue: Queue | None) -> None:
+    def __init__(self, name: str, queue: Queue | None, flavor: str = ANY) -> None:
         self.name = name
         self.parent: Branch | None = None
         self.children: list[Branch] = []
@@ -32,7 +34,8 @@ class Branch:
         self.depth = 0
         self.weight = 1.0 if queue is None else queue.weight
         self.rank = 0 if queue is None else queue.rank
-        limit = None if queue is None else queue.gpus_max
+        of_gpus = not flavor.startswith(RESOURCE)
+        limit = queue.gpus_max if queue is not None and of_gpus else None
         self.ceiling = UNLIMITED if limit is None else limit * WHOLE
         self.nominal = 0
         self.local = 0
@@ -79,7 +82,7 @@ class QuotaTree:
         if known is not None:
             return known
         queue = queues.get(name)
-        branch = self.branches[name] = Branch(name, queue)
+        branch = self.branches[name] = Branch(name, queue, self.flavor)
         if queue is not None and queue.parent:
             branch.parent = self._branch(queue.parent, queues)
             branch.parent.children.append(branch)
@@ -89,11 +92,11 @@ class QuotaTree:
     def _add_up(self, branch: Branch, queue: Queue | None) -> None:
         """Children come before their parents here."""
         nominal, borrow, lend = _quota(queue, self.flavor)
-        branch.nominal = 0 if nominal is None else nominal * WHOLE
-        branch.borrow_max = None if borrow is None else borrow * WHOLE
+        branch.nominal = 0 if nominal is None else round(nominal * WHOLE)
+        branch.borrow_max = None if borrow is None else round(borrow * WHOLE)
         branch.subtree = branch.nominal + sum(c.subtree - c.local for c in branch.children)
         if lend is not None and branch.parent is not None:
-            branch.local = max(0, branch.subtree - lend * WHOLE)
+            branch.local = max(0, branch.subtree - round(lend * WHOLE))
         branch.free_for_all = nominal is None and branch.parent is None and not branch.children
 
     def twin(self, queues: Mapping[str, Queue]) -> "QuotaTree":
@@ -187,9 +190,17 @@ def _potential(branch: Branch) -> int:
     return most
 
 
-def _quota(queue: Queue | None, flavor: str) -> tuple[int | None, int | None, int | None]:
+def _quota(queue: Queue | None, flavor: str) -> tuple[float | None, float | None, float | None]:
     if queue is None:
         return 0, None, None
+    if flavor.startswith(RESOURCE):
+        name = flavor.removeprefix(RESOURCE)
+        known = next((quota for quota in queue.resources if quota.name == name), None)
+        return (
+            (None, None, None)
+            if known is None
+            else (known.nominal, known.borrow_max, known.lend_max)
+        )
     if flavor == ANY:
         return queue.nominal, queue.borrow_max, queue.lend_max
     for quota in queue.flavors:

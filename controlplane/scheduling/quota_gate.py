@@ -5,11 +5,21 @@ from collections.abc import Iterator
 from controlplane.devices import WHOLE
 from controlplane.model import QuotaModel, Reclaim
 from controlplane.scheduling.gangs import Gang
-from controlplane.scheduling.quota import ANY
+from controlplane.scheduling.quota import ANY, RESOURCE
 from controlplane.scheduling.snapshot import Snapshot
 
 OVER_QUOTA = "insufficient_quota"
 UNPREEMPTIBLE = "non_preemptible_over_quota"
+
+
+def lacking(snapshot: Snapshot, gang: Gang, *, coming: bool = False) -> str:
+    """The first resource beside GPUs of which the queue's quota leaves too little, or nothing."""
+    for quota in snapshot.queues[gang.queue].resources:
+        key = RESOURCE + quota.name
+        tree = snapshot.coming_tree(key) if coming else snapshot.tree(key)
+        if gang.amount(quota.name) > tree.available(gang.queue):
+            return quota.name
+    return ""
 
 
 class QuotaGate:
@@ -29,6 +39,12 @@ class QuotaGate:
 
     def code(self, gang: Gang, flavor: str, *, coming: bool = False) -> str:
         """Nothing if the quota allows the gang, else the code of the reason."""
+        found = self._of_gpus(gang, flavor, coming=coming)
+        if not found and lacking(self._snapshot, gang, coming=coming):
+            return OVER_QUOTA
+        return found
+
+    def _of_gpus(self, gang: Gang, flavor: str, *, coming: bool) -> str:
         snapshot, queue = self._snapshot, gang.queue
         if not snapshot.has_quotas:
             ceiling = snapshot.queues[queue].gpus_max

@@ -19,7 +19,8 @@ def scaled_gang(snapshot: Snapshot, gang: Gang, replicas: int | None = None) -> 
     role, fewest = gang.elastic
     job: Job = snapshot.job(gang.id)
     count = fewest if replicas is None else replicas
-    return Gang(replace(job, spec=scaled(job.spec, role, count)), gang.memories_mib)
+    smaller = replace(job, spec=scaled(job.spec, role, count))
+    return Gang(smaller, gang.memories_mib, by_request=gang.by_request)
 
 
 def fewer_replicas(

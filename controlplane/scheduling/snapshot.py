@@ -24,7 +24,7 @@ from controlplane.model import (
 from controlplane.scheduling.exclusive import close, fence, unfence
 from controlplane.scheduling.fitting import Fit
 from controlplane.scheduling.gangs import Gang, gang_of
-from controlplane.scheduling.quota import ANY, Branch, QuotaTree
+from controlplane.scheduling.quota import ANY, RESOURCE, Branch, QuotaTree
 from controlplane.state import faded
 from controlplane.world import World
 
@@ -207,7 +207,7 @@ class Snapshot:
         found = self.world.about_queues.get("quotas")
         if found is None:
             found = self.world.policy.model is not QuotaModel.CLASSIC or any(
-                queue.nominal is not None or queue.parent or queue.flavors
+                queue.nominal is not None or queue.parent or queue.flavors or queue.resources
                 for queue in self.queues.values()
             )
             self.world.about_queues["quotas"] = found
@@ -255,15 +255,36 @@ class Snapshot:
                     self._uncharge(pair[1], job, None if whole else leaving(_attempt(job)))
         return pair
 
+    @property
+    def resources(self) -> list[str]:
+        """What some queue has a quota of beside GPUs, as keys of trees."""
+        found = self.world.about_queues.get("resources")
+        if found is None:
+            names = {quota.name for queue in self.queues.values() for quota in queue.resources}
+            found = self.world.about_queues["resources"] = [RESOURCE + n for n in sorted(names)]
+        return list(found)
+
+    def amount_held(self, job: Job, resource: str, ranks: Iterable[int] | None = None) -> int:
+        """What a gang's pods, or some of them, have requested of such a resource."""
+        there = self.ranks_staying(job) if ranks is None else ranks
+        return self.gang(job.id).amount(resource.removeprefix(RESOURCE), there)
+
     def _own(self, flavor: str, name: str) -> int:
         """What the queue's jobs hold."""
+        if flavor.startswith(RESOURCE):
+            holders = self.world.holders.get(name, ())
+            jobs = [self.world.jobs[job_id] for job_id in holders]
+            return sum(self.amount_held(job, flavor, _holding(job)) for job in jobs)
         if flavor != ANY:
             return self.world.used_flavors.get((name, flavor), 0)
         return self.world.used.get(name, 0) * WHOLE + self.world.used_parts.get(name, 0)
 
     def _uncharge(self, tree: QuotaTree, job: Job, ranks: Iterable[int] | None = None) -> None:
         attempt = _attempt(job)
-        if tree.flavor in (ANY, attempt.flavor):
+        if tree.flavor.startswith(RESOURCE):
+            there = range(len(attempt.ranks)) if ranks is None else ranks
+            tree.remove(job.spec.queue, self.amount_held(job, tree.flavor, there))
+        elif tree.flavor in (ANY, attempt.flavor):
             tree.remove(job.spec.queue, held_milli(attempt, ranks))
 
     # -- what this pass gives away -----------------------------------------------------------
@@ -315,6 +336,8 @@ class Snapshot:
         if self.has_quotas:
             for name in {ANY, flavor}:
                 self.reserve_quota(gang.queue, gang.milli, name)
+            for name in self.resources:
+                self.reserve_quota(gang.queue, gang.amount(name.removeprefix(RESOURCE)), name)
 
     def evict(self, job: Job) -> None:
         """The whole gang is to stop; what it holds is coming."""
@@ -324,7 +347,7 @@ class Snapshot:
             self._coming = self.coming if self._some_leave else self.free.copy()
         self.evicted[job.id] = None
         self.let_go(self._coming, job)
-        for flavor in {ANY, attempt.flavor}:
+        for flavor in {ANY, attempt.flavor, *self.resources}:
             pair = self._pair(flavor)
             if pair[1] is pair[0]:
                 pair[1] = pair[0].twin(self.queues)
@@ -338,11 +361,15 @@ class Snapshot:
             self._coming = self.coming if self._some_leave else self.free.copy()
         self.give_back(self._coming, attempt, ranks)
         self._shrunk.setdefault(job.id, []).extend(ranks)
-        for flavor in {ANY, attempt.flavor}:
+        for flavor in {ANY, attempt.flavor, *self.resources}:
             pair = self._pair(flavor)
             if pair[1] is pair[0]:
                 pair[1] = pair[0].twin(self.queues)
-            pair[1].remove(job.spec.queue, held_milli(attempt, ranks))
+            self._uncharge(pair[1], job, ranks)
+
+
+def _holding(job: Job) -> list[int]:
+    return [i for i, rank in enumerate(_attempt(job).ranks) if rank.state in HOLDING]
 
 
 def _attempt(job: Job) -> Attempt:

@@ -16,7 +16,7 @@ from controlplane.lines import attained_by
 from controlplane.model import Discipline
 from controlplane.scheduling.fitting import Fit, fit
 from controlplane.scheduling.gangs import Gang
-from controlplane.scheduling.quota import QuotaTree
+from controlplane.scheduling.quota import RESOURCE, QuotaTree
 from controlplane.scheduling.snapshot import Snapshot, held_milli
 
 # Up to so many victims each one is tried without; beyond it is counted who is in the way.
@@ -177,7 +177,22 @@ class Search:
         allowed = is_allowed(tree, victims)
         for victim in reversed(victims):
             tree.add(victim.queue, victim.milli)
-        return allowed
+        return allowed and all(
+            self._has_enough(victims, quota.name)
+            for quota in self.snapshot.queues[self.gang.queue].resources
+        )
+
+    def _has_enough(self, victims: Sequence[Victim], resource: str) -> bool:
+        """The same for something else than GPUs."""
+        snapshot, key = self.snapshot, RESOURCE + resource
+        tree = snapshot.coming_tree(key)
+        amounts = [(v.queue, snapshot.amount_held(v.job, key, v.ranks or None)) for v in victims]
+        for queue, amount in amounts:
+            tree.remove(queue, amount)
+        enough = self.gang.amount(resource) <= tree.available(self.gang.queue)
+        for queue, amount in reversed(amounts):
+            tree.add(queue, amount)
+        return enough
 
     def _without(self, victims: Sequence[Victim]) -> FreeDevices:
         free = self.snapshot.coming.copy()

@@ -69,6 +69,10 @@ def test_queues_and_the_policy_are_set_by_key_and_value(muster: Muster) -> None:
     flavors = muster("queue", "get", "research", "-o", "json").json["flavors"]
     assert [f["name"] for f in flavors] == ["a100"]
     assert muster("queue", "set", "research", "flavors.h100=8").code == 2
+    muster("queue", "set", "research", "resources.cpu.nominal=64", "resources.memory.nominal=2Gi")
+    found = muster("queue", "get", "research", "-o", "json").json["resources"]
+    assert [(r["name"], r["nominal"]) for r in found] == [("cpu", 64), ("memory", 2 * 2**30)]
+    assert muster("queue", "set", "research", "resources.cpu.nominal=many").code == 2
 
     muster("policy", "set", "discipline=easy_backfill", "levels=block,rack")
     found = muster("policy", "get", "-o", "json").json
