@@ -26,6 +26,13 @@ class Run:
         self.awaited = 0
         self.stopping = False
 
+    def living(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
+        return ranks if self.whole else tuple(rank for rank in ranks if rank in self.alive)
+
+    def ranks_on(self, node: str) -> tuple[int, ...]:
+        places = self.gang.places
+        return tuple(rank for rank in sorted(self.alive) if places[rank].node == node)
+
 
 class Node:
     __slots__ = (

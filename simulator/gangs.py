@@ -1,6 +1,7 @@
 """What is started in the machine: gangs, their parts, and what each has to do."""
 
 from collections.abc import Hashable, Sequence
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 from simulator.training.pace import Recipe
@@ -68,3 +69,16 @@ class Gang(NamedTuple):
     parts: tuple[Part, ...]
     together: bool = True
     mishap: Mishap | None = None
+
+
+def coming_ranks(parts: tuple[Part, ...]) -> tuple[int, ...]:
+    """The ranks that are not up yet."""
+    coming = [part.ranks for part in parts if part.elapsed_s is None]
+    return coming[0] if len(coming) == 1 else tuple(sorted(chain.from_iterable(coming)))
+
+
+def only_ranks(parts: tuple[Part, ...], ranks: tuple[int, ...]) -> list[Part]:
+    """The parts reduced to some of their ranks."""
+    chosen = set(ranks)
+    reduced = [part._replace(ranks=tuple(r for r in part.ranks if r in chosen)) for part in parts]
+    return [part for part in reduced if part.ranks]

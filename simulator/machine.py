@@ -11,7 +11,6 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 
 import simpy
 from simpy.events import Event, Timeout
@@ -19,7 +18,7 @@ from simpy.events import Event, Timeout
 from simulator.books import Books, Node, Run
 from simulator.expected_faults import expect_faults
 from simulator.faults import Fault, FaultKind
-from simulator.gangs import Gang, Key, Mishap, Part
+from simulator.gangs import Gang, Key, Mishap, Part, coming_ranks, only_ranks
 from simulator.happenings import (
     End,
     Ended,
@@ -109,7 +108,7 @@ class Machine:
         if not run.alive:
             return
         self._runs[gang.key] = run
-        coming = _coming(gang.parts)
+        coming = coming_ranks(gang.parts)
         run.awaited = len(coming)
         for delay_s, ranks in self._start_groups(gang.key, coming):
             self._after(max(0.0, delay_s - since_s), partial(self._come_up, run, ranks))
@@ -163,7 +162,7 @@ class Machine:
             return
         node.up, node.warned_until = False, None
         for run in list(node.runs):
-            ranks = _ranks_on(run, name)
+            ranks = run.ranks_on(name)
             if run.gang.together:
                 self.training.end(run.gang.key, noticed_s=noticed_s, whole=True)
             self._release(run, ranks)
@@ -208,13 +207,13 @@ class Machine:
     def _come_up(self, run: Run, ranks: tuple[int, ...], _: Event) -> None:
         if run.stopping or not run.alive:
             return
-        gang, up = run.gang, _living(run, ranks)
+        gang, up = run.gang, run.living(ranks)
         if not up:
             return
         run.awaited -= len(up)
         self._tell(Started(gang.key, up))
         if not gang.together:
-            self._work(run, _only(gang.parts, up))
+            self._work(run, only_ranks(gang.parts, up))
         elif run.awaited == 0:
             self._work(run, gang.parts)
 
@@ -238,7 +237,7 @@ class Machine:
     def _end_parts(self, run: Run, parts: Sequence[Part]) -> None:
         if run.stopping or run.broken or not run.alive:
             return
-        ends = [End(ranks, part.code) for part in parts if (ranks := _living(run, part.ranks))]
+        ends = [End(ranks, part.code) for part in parts if (ranks := run.living(part.ranks))]
         if not ends:
             return
         for end in ends:
@@ -283,7 +282,7 @@ class Machine:
         if not node.up or not fault.kind.takes_node:
             return
         node.warned_until = self._env.now + left_s
-        there = tuple((run.gang.key, _ranks_on(run, fault.node)) for run in node.runs)
+        there = tuple((run.gang.key, run.ranks_on(fault.node)) for run in node.runs)
         self._tell(NodeWarned(fault.node, fault.kind, left_s, there))
 
     def _notice_s(self, run: Run) -> float:
@@ -294,28 +293,6 @@ class Machine:
 
     def _after(self, delay_s: float, call: Callable[[Event], None]) -> None:
         Timeout(self._env, delay_s).callbacks.append(call)
-
-
-def _coming(parts: tuple[Part, ...]) -> tuple[int, ...]:
-    """The ranks that are not up yet."""
-    coming = [part.ranks for part in parts if part.elapsed_s is None]
-    return coming[0] if len(coming) == 1 else tuple(sorted(chain.from_iterable(coming)))
-
-
-def _ranks_on(run: Run, node: str) -> tuple[int, ...]:
-    places = run.gang.places
-    return tuple(rank for rank in sorted(run.alive) if places[rank].node == node)
-
-
-def _living(run: Run, ranks: tuple[int, ...]) -> tuple[int, ...]:
-    return ranks if run.whole else tuple(rank for rank in ranks if rank in run.alive)
-
-
-def _only(parts: tuple[Part, ...], ranks: tuple[int, ...]) -> list[Part]:
-    """The parts reduced to some of their ranks."""
-    chosen = set(ranks)
-    reduced = [part._replace(ranks=tuple(r for r in part.ranks if r in chosen)) for part in parts]
-    return [part for part in reduced if part.ranks]
 
 
 def _fraction(name: str) -> float:

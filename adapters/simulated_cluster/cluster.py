@@ -23,10 +23,10 @@ from adapters.simulated_cluster.keys import (
     once_more,
 )
 from adapters.simulated_cluster.log_lines import log_lines
+from adapters.simulated_cluster.mishaps import mishap_of
 from adapters.simulated_cluster.outcomes import exits_of, fault_message, warning
 from adapters.simulated_cluster.reporting import Reporter
 from adapters.simulated_cluster.telemetry import SimulatedTelemetry
-from adapters.simulated_cluster.training import problem_of
 from adapters.simulated_cluster.workload import (
     asked_at,
     is_new,
@@ -42,8 +42,7 @@ from controlplane.model import Cause, Exit
 from controlplane.ports import DeviceReading, LinkReading
 from simulator.autoscaling import Autoscaler
 from simulator.faults import FaultKind
-from simulator.faults.job_failures import job_failure
-from simulator.gangs import Gang, Mishap, Part
+from simulator.gangs import Gang, Part
 from simulator.happenings import (
     Ended,
     Happening,
@@ -57,9 +56,6 @@ from simulator.happenings import (
 from simulator.machine import Machine
 from simulator.machine_training import Saved
 from simulator.topology import ClusterModel
-
-# The exit code of a rank whose training the simulator does not know.
-UNUSABLE = 2
 
 
 class SimulatedCluster:
@@ -223,7 +219,7 @@ class SimulatedCluster:
         self, seen: Seen, key: GangKey, job: Job, attempt: Attempt, ranks: tuple[int, ...]
     ) -> None:
         parts = what_to_do(job, attempt, ranks, self._now())
-        mishap = _still_to_come(self._mishap(job, attempt, ranks), parts)
+        mishap = mishap_of(job, attempt, ranks, parts, self._conditions, self._seed)
         seen.keys.append(key)
         seen.left += len(ranks)
         up = [rank for part in parts if part.elapsed_s is not None for rank in part.ranks]
@@ -238,19 +234,6 @@ class SimulatedCluster:
     def _since_s(self, asked_at: float) -> float:
         """How long ago something was asked for, if it was asked of a cluster before this one."""
         return self._now() - asked_at if asked_at <= self._inherits_at else 0.0
-
-    def _mishap(self, job: Job, attempt: Attempt, ranks: tuple[int, ...]) -> Mishap | None:
-        """A recipe that cannot be followed ends at once; the cluster's conditions may do the rest."""
-        wrong = problem_of(job)
-        if wrong is not None:
-            return Mishap(ranks[0], 0.0, UNUSABLE, wrong) if ranks else None
-        preset = self._conditions
-        if preset is None or not ranks or job.spec.workload.exit_code:
-            return None
-        failure = job_failure(preset, f"{job.namespace}/{job.name}", attempt.number, self._seed)
-        if failure is None:
-            return None
-        return Mishap(ranks[0], failure.after_s, failure.reason.exit_code, failure.reason.name)
 
     def _stop(self, job: Job) -> None:
         attempt = attempt_of(job)
@@ -332,11 +315,3 @@ class SimulatedCluster:
             self._reporter.tell(key, leaving=warning(warned, ranks))
         message = fault_message(warned.kind, warned.node, left_s=warned.left_s)
         self._reporter.report(ReportNodeLost(node=warned.node, message=message))
-
-
-def _still_to_come(mishap: Mishap | None, parts: tuple[Part, ...]) -> Mishap | None:
-    """A mishap counts from the beginning of the work, some of which may be done already."""
-    if mishap is None:
-        return None
-    done_s = max((part.elapsed_s or 0.0 for part in parts), default=0.0)
-    return mishap._replace(after_s=max(0.0, mishap.after_s - done_s)) if done_s else mishap
