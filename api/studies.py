@@ -115,7 +115,7 @@ def _question(asked: WhatIfRequest, trace: Path) -> WhatIf:
     told: dict[str, Any] = msgspec.structs.asdict(asked)
     del told["trace_csv"]
     clusters = tuple(
-        ClusterFile(each.name, msgspec.Raw(msgspec.json.encode(each.document)))
+        ClusterFile(each.name, msgspec.json.encode(each.document).decode())
         for each in told.pop("clusters")
     )
     return WhatIf(trace=str(trace), format="csv", clusters=clusters, **told)

@@ -44,7 +44,7 @@ def question_of(given: dict[str, Any]) -> WhatIf:
 
 def _cluster(path: str) -> ClusterFile:
     document = read_cluster_document(Path(path))
-    return ClusterFile(Path(path).name, msgspec.Raw(msgspec.json.encode(document)))
+    return ClusterFile(Path(path).name, msgspec.json.encode(document).decode())
 
 
 def _quotas(texts: tuple[str, ...]) -> dict[str, int]:

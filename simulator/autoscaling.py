@@ -23,7 +23,9 @@ class _Scaled:
     def __init__(self, pool: Pool, nodes: dict[str, int]) -> None:
         self.pool = pool
         self.nodes = nodes
-        self.coming: set[str] = set()
+        # When each that is on its way was asked for, and how long those before it took to come.
+        self.coming: dict[str, float] = {}
+        self.came_s = 0.0
         self.idle_since: dict[str, float] = {}
         self.rent = Rent(pool.price_h)
         self.requests = 0
@@ -58,10 +60,14 @@ class Autoscaler:
         """What each pool's nodes have cost so far."""
         return {s.pool.rack: s.rent.cost(self._env.now) for s in self._pools}
 
-    def rented_gpu_s(self) -> dict[str, float]:
-        """GPU-seconds of each pool's nodes that have been paid for so far."""
+    def there_gpu_s(self) -> dict[str, float]:
+        """GPU-seconds of each pool's nodes, from when they came until they were given back."""
         now = self._env.now
-        return {s.pool.rack: s.rent.paid_for_s(now) * s.gpus_per_node for s in self._pools}
+        return {
+            s.pool.rack: s.gpus_per_node
+            * (s.rent.paid_for_s(now) - s.came_s - sum(now - at for at in s.coming.values()))
+            for s in self._pools
+        }
 
     def _begin(self, scaled: _Scaled) -> None:
         for number, node in enumerate(scaled.nodes):
@@ -94,14 +100,14 @@ class Autoscaler:
         ]
         for node in absent[:count]:
             scaled.requests += 1
-            scaled.coming.add(node)
+            scaled.coming[node] = self._env.now
             scaled.rent.begin(node, self._env.now)
             delay_s = ready_after_s(scaled.pool, scaled.requests, self._seed)
             self._after(delay_s, partial(self._arrive, scaled, node))
         return max(0, waiting - len(scaled.coming) * scaled.gpus_per_node)
 
     def _arrive(self, scaled: _Scaled, node: str, _: Event) -> None:
-        scaled.coming.discard(node)
+        scaled.came_s += self._env.now - scaled.coming.pop(node)
         self._machine.bring(node)
 
     def _give_back(self, scaled: _Scaled, waiting: int) -> None:

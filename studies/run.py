@@ -68,9 +68,9 @@ class Run:
     causes: dict[str, int]
     # Row -> seconds waited by reason, where reasons were asked for.
     reasons: dict[int, dict[str, float]]
-    # What the nodes of each pool have cost, and the GPU-seconds that were paid for.
+    # What the nodes of each pool have cost, and the GPU-seconds for which they were there.
     spent: dict[str, float]
-    rented_gpu_s: dict[str, float]
+    pooled_gpu_s: dict[str, float]
     # When the study ended, and how many events the log would have.
     ended_at: float
     events: int
@@ -223,7 +223,7 @@ class _Life:
             causes=dict(sorted(r.causes.items())),
             reasons=r.reasons,
             spent=self._simulated.spent,
-            rented_gpu_s=self._simulated.rented_gpu_s,
+            pooled_gpu_s=self._simulated.pooled_gpu_s,
             ended_at=self.origin + self.env.now,
             events=r.events,
             log=self._log.events if isinstance(self._log, MemoryLog) else None,

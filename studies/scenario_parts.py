@@ -16,7 +16,8 @@ class ClusterChoice(Choice, frozen=True):
     gpus: int | None = None
     nodes: str = ""
     file: str = ""
-    document: msgspec.Raw | None = None
+    # As JSON.
+    document: str | None = None
 
     @property
     def name(self) -> str:

@@ -35,7 +35,8 @@ class ClusterFile(msgspec.Struct, frozen=True):
     """The document of a cluster file, with the name it goes by."""
 
     name: str
-    document: msgspec.Raw
+    # As JSON.
+    document: str
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

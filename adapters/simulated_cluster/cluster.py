@@ -141,9 +141,9 @@ class SimulatedCluster:
         return self._pools.spent()
 
     @property
-    def rented_gpu_s(self) -> dict[str, float]:
-        """GPU-seconds of each pool that have been paid for so far."""
-        return self._pools.rented_gpu_s()
+    def pooled_gpu_s(self) -> dict[str, float]:
+        """GPU-seconds for which each pool's nodes have been there so far."""
+        return self._pools.there_gpu_s()
 
     def fail_node(
         self, name: str, repair_s: float | None, kind: FaultKind = FaultKind.CRASH

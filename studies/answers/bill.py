@@ -23,7 +23,7 @@ def bill(run: Run, *, price_gpu_hour: float, gpu_seconds_offered: float) -> dict
     ]
     nodes = sum(price for _, price in priced) * spanned_s / HOUR
     priced_gpu_s = sum(gpus for gpus, _ in priced) * spanned_s
-    others_gpu_s = max(0.0, gpu_seconds_offered - priced_gpu_s - sum(run.rented_gpu_s.values()))
+    others_gpu_s = max(0.0, gpu_seconds_offered - priced_gpu_s - sum(run.pooled_gpu_s.values()))
     by_the_gpu = others_gpu_s / HOUR * price_gpu_hour
     pools = {rack: round(cost, 2) for rack, cost in sorted(run.spent.items())}
     return {

@@ -95,6 +95,8 @@ def _cards(base: dict[str, Any]) -> str:
     ]
     if m["cost"]:
         cards.append((money(m["cost"]), "cost of the whole study"))
+        pools = base["replication_0"]["bill"]["pools"]
+        cards += [(money(cost), f"of it for pool {rack}") for rack, cost in pools.items()]
     drawn = "".join(f'<div class="card"><b>{b}</b><span>{escape(t)}</span></div>' for b, t in cards)
     return f'<p class="lead">The base: {escape(base["name"])}</p><div class="cards">{drawn}</div>'
 
