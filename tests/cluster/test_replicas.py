@@ -89,7 +89,7 @@ async def test_the_second_one_answers_and_takes_over_when_the_first_is_killed(
     await second.until_phase(name, "Running")
     before = {p["metadata"]["name"]: p["metadata"]["uid"] for p in await kube.pods()}
     assert len(before) == 4
-    await first.kill()
+    first.kill()
 
     async def taken_over() -> bool:
         # Reads are answered all the while.
@@ -133,7 +133,7 @@ async def test_a_leader_that_was_held_up_steps_down_and_does_nothing_twice(
 
 async def test_one_that_is_told_to_stop_gives_the_lease_back(pair: tuple[Muster, Muster]) -> None:
     first, second = pair
-    await first.stop()
+    first.end()
     began = asyncio.get_running_loop().time()
     await until(lambda: leads(second), TAKE_OVER_S_MAX, "the second one to lead")
     # Long before the lease would have run out.
