@@ -10,6 +10,7 @@ from math import inf
 
 import msgspec
 
+from controlplane.asks import asks_of, pods_selector
 from controlplane.attained import attained_step
 from controlplane.job import Job, attained_gpu_s
 from controlplane.model import (
@@ -70,14 +71,15 @@ def shape_of(spec: JobSpec, *, by_request: bool = False) -> Shape:
     sizes: Shape = tuple([(role.replicas, role.gpus) for role in roles])
     if by_request:
         sizes = (*sizes, *[_encode(_requests(role)) for role in roles])
-    asks = about_places(spec.scheduling)
-    if asks is PLAIN_SCHEDULING and spec.min_available is None and not any(map(_is_special, roles)):
+    asks, selector = about_places(asks_of(spec)), pods_selector(spec)
+    plain = asks is PLAIN_SCHEDULING and not selector and spec.min_available is None
+    if plain and not any(map(_is_special, roles)):
         return sizes
     special = [
         (r.gpu_share, r.gpu_memory_mib, r.node, r.devices, r.min_replicas, r.max_replicas)
         for r in roles
     ]
-    return (*sizes, spec.min_available, _encode((special, asks)))
+    return (*sizes, spec.min_available, _encode((special, asks, selector)))
 
 
 def _requests(role: Role) -> object:

@@ -7,6 +7,7 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from controlplane.asks import tolerates
 from controlplane.devices import WHOLE, FreeDevices, lowest, mask_of
 from controlplane.model import Placement, Role, Slot, TopologyAsk
 from controlplane.scheduling.gangs import Gang
@@ -109,9 +110,11 @@ def allowed_nodes(world: World, gang: Gang, flavor: str) -> Iterator[frozenset[i
 
 def _allowed(world: World, gang: Gang, flavor: str, *, as_guest: bool) -> frozenset[int] | None:
     asks = gang.asks
-    if not asks.selector and not flavor and not _has_taints(world):
+    says_where = bool(asks.selector or gang.pods_selector or flavor)
+    if not says_where and not _has_taints(world):
         return None
-    key = f"allowed {sorted(asks.selector.items())} {sorted(asks.tolerates)} {flavor} {as_guest}"
+    asked = (sorted(asks.selector.items()), sorted(gang.pods_selector.items()))
+    key = f"allowed {asked} {sorted(asks.tolerates)} {flavor} {as_guest}"
     found = world.about_nodes.get(key)
     if found is None:
         found = world.about_nodes[key] = frozenset(
@@ -133,7 +136,10 @@ def accepts(node: Node, gang: Gang, flavor: str, *, as_guest: bool) -> bool:
         return False
     if any(info.labels.get(key) != value for key, value in asks.selector.items()):
         return False
-    return as_guest or all(taint in asks.tolerates for taint in info.taints)
+    # A node without any labels, as models of clusters have them, says nothing that pods ask for.
+    if info.labels and not gang.pods_selector.items() <= info.labels.items():
+        return False
+    return as_guest or all(tolerates(asks.tolerates, taint) for taint in info.taints)
 
 
 # ---------------------------------------------------------------- within those nodes

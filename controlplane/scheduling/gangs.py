@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from controlplane.asks import asks_of, pods_selector
 from controlplane.devices import WHOLE
 from controlplane.job import Job
 from controlplane.kinds.pod_group import pod_requests
@@ -20,7 +21,7 @@ class Gang:
 
     __slots__ = (
         "asks", "by_request", "elastic", "expected_s", "gpus", "id", "largest", "memories_mib", "milli", "needs", "parts", "pins", "plain",
-        "preemptible", "priority", "queue", "shape", "size", "spec", "topology", "uniform",
+        "pods_selector", "preemptible", "priority", "queue", "shape", "size", "spec", "topology", "uniform",
     )  # fmt: skip
 
     def amount(self, resource: str, ranks: Iterable[int] | None = None) -> int:
@@ -44,7 +45,8 @@ class Gang:
         self.spec = spec
         self.queue = spec.queue
         self.priority = spec.priority
-        self.asks = asks = spec.scheduling
+        self.asks = asks = asks_of(spec)
+        self.pods_selector = pods_selector(spec)
         self.preemptible = asks.preemptible
         self.by_request = by_request
         self.shape: Shape = shape_of(spec, by_request=by_request)
@@ -87,7 +89,8 @@ class Gang:
         self.memories_mib = memories_mib
         self.milli = self.gpus * WHOLE + pinned + shared
         self.topology = None if asks.topology == _NO_TOPOLOGY else asks.topology
-        self.plain = about_places(asks) is PLAIN_SCHEDULING and not self.parts and not self.pins
+        asks_nothing = about_places(asks) is PLAIN_SCHEDULING and not self.pods_selector
+        self.plain = asks_nothing and not self.parts and not self.pins
 
 
 def _requested(role: Role, resource: str) -> int:

@@ -8,6 +8,7 @@ again; so nobody is evicted unless the preemptor then fits.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from controlplane.asks import tolerates
 from controlplane.attained import attained_step
 from controlplane.attempt import staying
 from controlplane.devices import FreeDevices
@@ -73,9 +74,9 @@ def effective_priority(snapshot: Snapshot, job: Job, gang: Gang) -> int:
     away = gang.asks.away_priority
     if away is None or job.attempt is None:
         return gang.priority
-    nodes, tolerates = snapshot.world.nodes, gang.asks.tolerates
+    nodes, borne = snapshot.world.nodes, gang.asks.tolerates
     for slot in job.attempt.placement:
-        if any(taint not in tolerates for taint in nodes[slot.node].info.taints):
+        if not all(tolerates(borne, taint) for taint in nodes[slot.node].info.taints):
             return away
     return gang.priority
 
