@@ -129,6 +129,8 @@ class KubernetesCluster:
                     tending.stop(effect)
                 case Tidy():
                     tending.tidy(effect.job_id, effect.job)
+                    if effect.job is None and self._archive is not None:
+                        self._spawn(self._archive.forget(effect.job_id))
                 case Survey():
                     self._tidy_up(tending, effect)
                     self._spawn(self._survey())

@@ -354,6 +354,19 @@ async def test_what_ranks_wrote_is_kept_after_their_pods_are_gone(
         assert await plane.cluster.logs(job, 1, 1) == ["two"]
 
 
+async def test_a_job_that_is_deleted_leaves_no_lines_behind(
+    api: FakeKubernetes, tmp_path: Path
+) -> None:
+    api.kubelets.fate = ends_after(0.1, lines=("one",))
+    archive = LogArchive(tmp_path / "logs", 2**20)
+    async with control_plane(api, archive=archive) as plane:
+        await plane.submit("train", spec(clean=CleanPods.ALL))
+        await plane.until_phase("train", "Succeeded")
+        await plane.until(lambda: archive.size_bytes > 0 and not plane.pods)
+        await plane.ask(c.DeleteJob(namespace="default", name="train"))
+        await plane.until(lambda: archive.size_bytes == 0)
+
+
 async def test_what_a_rank_wrote_before_it_was_stopped_is_kept(
     api: FakeKubernetes, tmp_path: Path
 ) -> None:
