@@ -31,6 +31,7 @@ def up(place: Place, node: int, gpus: int = 8) -> None:
         (home / name).mkdir(parents=True, exist_ok=True)
     if processes.pid_of(home, MACHINE) is None:
         _power_on(place, node)
+    cgroups.make(place, node)
     start(place, node, "containerd")
     start(place, node, "kubelet")
     if gpus:
@@ -190,7 +191,6 @@ def _power_on(place: Place, node: int) -> None:
     inside(place, node, ["sh", "-c", set_up], check=True)
     # The machine itself reaches pods too: tests look at what they serve.
     ip(f"route replace {place.pods(node)} via {place.node_address(node)}")
-    cgroups.make(place, node)
 
 
 def _wire(place: Place, node: int) -> str:
