@@ -27,9 +27,16 @@ NODES = 130
 async def measure(kubeconfig: Path, folder: Path, *, quick: bool) -> list[dict[str, Any]]:
     ranks, rounds, seconds = (200, 1, 20.0) if quick else (1_000, 2, 60.0)
     jobs = 20 if quick else 100
-    lines = await measures.creation(kubeconfig, folder, ranks, rounds)
-    lines += await measures.rest(kubeconfig, folder, ranks, seconds)
-    lines += await measures.many(kubeconfig, folder, jobs, 8)
+    lines: list[dict[str, Any]] = []
+    for measuring in (
+        measures.creation(kubeconfig, folder, ranks, rounds),
+        measures.rest(kubeconfig, folder, ranks, seconds),
+        measures.many(kubeconfig, folder, jobs, 8),
+    ):
+        for line in await measuring:
+            # At once, so that what was measured is not lost with what comes after.
+            print(f"{line['name']}: {line['value']} {line['unit']} ({line['note']})", flush=True)
+            lines.append(line)
     return lines
 
 

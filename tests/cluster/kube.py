@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import aiohttp
+
 from deploy.testcluster.places import Place
 from deploy.testcluster.speaking import Api, Refused
 
@@ -70,7 +72,12 @@ class Kube:
     async def clear(self) -> None:
         """Removes everything that Muster made, and waits until the pods are gone."""
         ours = {"labelSelector": OURS}
-        await self.api.delete(f"{self._home}/pods", gracePeriodSeconds="0", **ours)
+        try:
+            await self.api.delete(f"{self._home}/pods", gracePeriodSeconds="0", **ours)
+        except aiohttp.ServerDisconnectedError:
+            # A thousand pods at once take a busy server longer than it lets a request take; it is
+            # asked for the rest.
+            await self.api.delete(f"{self._home}/pods", gracePeriodSeconds="0", **ours)
         for thing in THINGS:
             for each in (await self.api.get(f"{self._home}/{thing}", **ours))["items"]:
                 path = f"{self._home}/{thing}/{each['metadata']['name']}"
