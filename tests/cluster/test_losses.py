@@ -158,10 +158,10 @@ async def test_a_sick_device_is_given_to_nobody(place: Place, muster: Muster, ku
     nodes.sicken(place, 1, "GPU-0", "GPU-1")
     await until(lambda: _free(muster, "node-1", 6), 30, "the sick devices to be seen")
     await until(lambda: _cordons_seen(muster, others, since), 30, "the cordons to be seen")
-    await muster.submit(job("seven", SLEEP, gpus=7))
     pods = await running(muster, kube, job("six", SLEEP, gpus=6))
-    assert [pod["metadata"]["name"] for pod in pods if phase(pod) == "Running"]
-    assert await muster.phase("seven") == "Queued"
+    assert [node_of(pod) for pod in pods if phase(pod) == "Running"] == ["node-1"]
+    await muster.submit(job("one-more", SLEEP, gpus=1))
+    assert await muster.phase("one-more") == "Queued"
 
 
 async def test_a_lost_node_moves_the_gang_at_nobodys_cost(
