@@ -328,10 +328,17 @@ BUGS = (
         CORE,
     ),
     Bug(
+        "asks: a node selector of the pods is not looked at",
+        "controlplane/scheduling/fitting.py",
+        "if info.labels and not gang.pods_selector.items() <= info.labels.items():",
+        "if False:",
+        CORE,
+    ),
+    Bug(
         "cluster: a lost launch is not made up for when it is asked again",
         "adapters/simulated_cluster/cluster.py",
-        "                self._tell_again(seen)\n                self._start_again(seen, job, attempt)",
-        "                self._start_again(seen, job, attempt)",
+        "                self._reporter.tell_again(seen)\n                self._start_again(seen, job",
+        "                self._start_again(seen, job",
         CLUSTER,
     ),
     Bug(
@@ -526,8 +533,8 @@ BUGS = (
     Bug(
         "scheduling: back-fill does not look at the planned start",
         "controlplane/scheduling/backfill.py",
-        "concerned = [p for p in self.planned if p.starts_at < ends_at]",
-        "concerned = [p for p in self.planned if p.starts_at < 0]",
-        SCHEDULING,
+        "        if count == 0:\n            return self._snapshot.free\n",
+        "        if count >= 0:\n            return self._snapshot.free\n",
+        ("tests/controlplane/test_backfill.py",),
     ),
 )
