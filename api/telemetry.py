@@ -129,12 +129,12 @@ class _Pods(NamedTuple):
 
 
 async def get_history(request: web.Request, query: HistoryQuery) -> web.Response:
-    if bool(query.job) == bool(query.node):
-        raise Rejected("invalid_parameter", "name a job or a node, and not both", field="job")
     source = request.app.get(HISTORY)
     if source is None:
         told = "nothing here keeps what was measured; start the server with --prometheus URL"
         raise Rejected("no_history", told)
+    if bool(query.job) == bool(query.node):
+        raise Rejected("invalid_parameter", "name a job or a node, and not both", field="job")
     window = Window(query.last_s, query.points, query.until or None)
     try:
         if query.node:

@@ -91,12 +91,12 @@ async def test_what_cannot_be_asked_of_the_past_is_told(server: Server) -> None:
     status, body = await server.call("GET", f"{PAST}?node=n0")
     assert (status, body["code"]) == (404, "no_history")
     assert "--prometheus" in body["detail"]
-    for query in ("", "?job=a/b&node=n"):
-        status, body = await server.call("GET", PAST + query)
-        assert (status, body["code"]) == (400, "invalid_parameter")
     await server.call("POST", "/v1/jobs", native("train"))
     server.app._frozen = False
     past = server.app[HISTORY] = Recorder()
+    for query in ("", "?job=a/b&node=n"):
+        status, body = await server.call("GET", PAST + query)
+        assert (status, body["code"]) == (400, "invalid_parameter")
     status, body = await server.call("GET", f"{PAST}?job=default/none")
     assert (status, body["code"]) == (404, "no_such_job")
     past.fault = TelemetryUnavailable("Prometheus at http://p: it did not answer within 5 s")

@@ -22,7 +22,7 @@ from adapters.sqlite_log import SqliteLog
 from controlplane.codec import GENESIS, check_chain, from_line, from_row, to_line, to_rows
 from controlplane.errors import LogConflict
 from controlplane.events import NodeLost, Recorded
-from controlplane.ports import EventLog, Head, Snapshot
+from controlplane.ports import SNAPSHOTS_KEPT, EventLog, Head, Snapshot
 
 # -------------------------------------------------------------------- stores
 
@@ -511,11 +511,13 @@ async def test_a_snapshot_replaces_another_at_its_position(log):
 
 
 async def test_only_a_few_snapshots_are_kept_and_no_instant_is_far_behind_one(log):
-    for position in range(1, 31):
+    last = 4 * SNAPSHOTS_KEPT
+    for position in range(1, last + 1):
         await log.save_snapshot(Snapshot(position, b"world %d" % position))
 
-    kept = [p for p in range(1, 31) if await log.latest_snapshot(p) == (p, b"world %d" % p)]
-    assert (len(kept), kept[-1]) == (8, 30)
+    kept = [p for p in range(1, last + 1) if await log.latest_snapshot(p) == (p, b"world %d" % p)]
+    assert (len(kept), kept[-1]) == (SNAPSHOTS_KEPT, last)
+    # Twice as far apart as if all were equally far, and not more.
     assert max(b - a for a, b in pairwise([0, *kept])) <= 8
 
 
