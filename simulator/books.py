@@ -13,7 +13,7 @@ from simulator.topology import NodeModel
 class Run:
     """A gang while something of it holds devices."""
 
-    __slots__ = ("alive", "awaited", "broken", "gang", "stopping", "whole")
+    __slots__ = ("alive", "awaited", "begun", "broken", "gang", "stopping", "whole")
 
     def __init__(self, gang: Gang) -> None:
         self.gang = gang
@@ -22,6 +22,8 @@ class Run:
         self.whole = True
         # A fault took a rank, which the others wait for in vain.
         self.broken = False
+        # How often it began its work: what was timed for an earlier time counts no more.
+        self.begun = 0
         # Ranks that are still to come up.
         self.awaited = 0
         self.stopping = False

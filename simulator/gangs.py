@@ -61,7 +61,8 @@ class Gang(NamedTuple):
     """Ranks that are started in one go; `places` holds every rank that a part may name.
 
     Ranks that work `together` begin when the last of them is up, as after a rendezvous; and when
-    a fault takes one of them, the others hang until they are stopped, as in a collective.
+    a fault takes one of them, the others hang until they are stopped, as in a collective, or until
+    somebody who `joins` them has come in its place: then all begin again from the last checkpoint.
     """
 
     key: Key
@@ -69,6 +70,7 @@ class Gang(NamedTuple):
     parts: tuple[Part, ...]
     together: bool = True
     mishap: Mishap | None = None
+    joins: Key | None = None
 
 
 def coming_ranks(parts: tuple[Part, ...]) -> tuple[int, ...]:

@@ -166,7 +166,7 @@ class Machine:
             if run.gang.together:
                 self.training.end(run.gang.key, noticed_s=noticed_s, whole=True)
             self._release(run, ranks)
-            run.broken = run.gang.together
+            self._break(run)
             self._tell(Ended(run.gang.key, (End(ranks, None, kind, name, reason),)))
         assert not node.runs, f"{name} is down, and something runs there"
         self._tell(NodeDown(name, kind, reason))
@@ -217,22 +217,51 @@ class Machine:
         elif run.awaited == 0:
             self._work(run, gang.parts)
 
+    def _break(self, run: Run) -> None:
+        """A rank is no more, and the others of its gang, and who joined them, wait for it in vain."""
+        run.broken = run.gang.together
+        if run.gang.joins is not None or run.begun > 1:
+            for other in self._fellows(run):
+                other.broken = True
+
+    def _fellows(self, run: Run) -> list[Run]:
+        """The others that work together with it, because one joined the other."""
+        first = run.gang.key if run.gang.joins is None else run.gang.joins
+        return [
+            other
+            for key, other in self._runs.items()
+            if other is not run and (key == first or other.gang.joins == first)
+        ]
+
+    def _mend(self, run: Run) -> None:
+        """Whoever waited for it in vain begins again beside it."""
+        for other in self._fellows(run):
+            if other.broken and not other.stopping:
+                other.broken = False
+                parts = other.gang.parts
+                left = [part._replace(ranks=other.living(part.ranks)) for part in parts]
+                self._work(other, [part._replace(elapsed_s=None) for part in left if part.ranks])
+
     def _work(self, run: Run, parts: Sequence[Part]) -> None:
         """Lets parts that take equally long end in one event."""
+        run.begun += 1
         by_time: dict[float, list[Part]] = {}
-        if run.gang.mishap is not None:
+        if run.gang.mishap is not None and run.begun == 1:
             self._after(run.gang.mishap.after_s, partial(self._slip, run, run.gang.mishap))
         for part in parts:
-            if part.work is not None and self.training.begin(run.gang, part):
+            if part.work is not None and self.training.begin(run.gang, part, run.alive):
                 continue
             if part.run_s is not None:
                 left_s = max(0.0, part.run_s - part.elapsed_s) if part.elapsed_s else part.run_s
                 by_time.setdefault(left_s, []).append(part)
         for left_s, alike in by_time.items():
-            self._after(left_s, partial(self._finish, run, alike))
+            self._after(left_s, partial(self._finish, run, alike, run.begun))
+        if run.gang.joins is not None:
+            self._mend(run)
 
-    def _finish(self, run: Run, parts: Sequence[Part], _: Event) -> None:
-        self._end_parts(run, parts)
+    def _finish(self, run: Run, parts: Sequence[Part], begun: int, _: Event) -> None:
+        if begun == run.begun or not run.gang.together:
+            self._end_parts(run, parts)
 
     def _end_parts(self, run: Run, parts: Sequence[Part]) -> None:
         if run.stopping or run.broken or not run.alive:
@@ -256,7 +285,7 @@ class Machine:
         if run.gang.together:
             self.training.end(run.gang.key, whole=True)
         self._release(run, (mishap.rank,))
-        run.broken = run.gang.together
+        self._break(run)
         end = End((mishap.rank,), mishap.code, reason=mishap.reason)
         self._tell(Ended(run.gang.key, (end,)))
 

@@ -8,7 +8,7 @@ is that of whoever is there.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, MutableMapping
+from collections.abc import Callable, Container, Hashable, Iterable, MutableMapping
 from functools import partial
 
 import simpy
@@ -85,10 +85,10 @@ class Training:
         fluid = self.trainer.fluid
         return {link: (fluid.used(link), fluid.capacity(link)) for link in fluid.links()}
 
-    def begin(self, gang: Gang, part: Part) -> bool:
+    def begin(self, gang: Gang, part: Part, alive: Container[int]) -> bool:
         """Lets the gang of a part train; False if nothing is known of the hardware under it.
 
-        All ranks with work train together, whichever of them comes up first.
+        All living ranks with work train together, whichever of them comes up first.
         """
         work = part.work
         assert work is not None
@@ -97,7 +97,8 @@ class Training:
         gpus = Counter[str]()
         for one in _training_parts(gang):
             for rank in one.ranks:
-                gpus[gang.places[rank].node] += len(gang.places[rank].devices)
+                if rank in alive:
+                    gpus[gang.places[rank].node] += len(gang.places[rank].devices)
         if self.trainer.place(gpus) is None:
             return False
         crew = None if work.resume is None else self._by_resume.get(work.resume)

@@ -225,7 +225,9 @@ class SimulatedCluster:
         up = [rank for part in parts if part.elapsed_s is not None for rank in part.ranks]
         if up:
             self._reporter.tell(key, started=tuple(sorted(up)))
-        gang = Gang(key, attempt.placement, parts, together=together(job), mishap=mishap)
+        as_one = together(job)
+        joins = GangKey(job.id, attempt.number) if as_one and key.rank >= 0 else None
+        gang = Gang(key, attempt.placement, parts, as_one, mishap, joins)
         if ranks and attempt.placed_at <= self._inherits_at:
             self._machine.start(gang, since_s=self._since_s(asked_at(job, attempt, ranks[0])))
         else:

@@ -15,7 +15,16 @@ from adapters.simulated_cluster import SimulatedCluster
 from controlplane.commands import ScaleJob, SubmitJob
 from controlplane.engine import Engine, EngineOptions
 from controlplane.job import Phase
-from controlplane.model import Cause, DoneWhen, JobSpec, Role, Training, Workload
+from controlplane.model import (
+    Cause,
+    DoneWhen,
+    JobSpec,
+    Repair,
+    Role,
+    Scheduling,
+    Training,
+    Workload,
+)
 from simulator.topology import parse_cluster
 from tests.adapters.test_simulated_cluster import at_once
 
@@ -184,3 +193,37 @@ def test_the_same_seed_gives_the_same_log_in_another_process_and_under_another_h
         for seed in ("1", "271828")
     }
     assert said == {f"{run('rsc1')[2]}\n".encode()}
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_a_repaired_gang_begins_again_as_a_whole_and_ends(is_training: bool) -> None:
+    """One node is lost, and later the one that its rank was moved to: each time a spare is found."""
+    rack = {"name": "a", "nodes": 4, "gpus": 4, "gpu_type": "P100", "link": "pcie3"}
+    crashes = [
+        {"at_s": 1_000, "node": "a-0", "kind": "crash", "repair_s": 1e6},
+        {"at_s": 2_000, "node": "a-2", "kind": "crash", "repair_s": 1e6},
+    ]
+    env = simpy.Environment()
+    document = {"racks": [rack], "faults": {"script": crashes}}
+    cluster = SimulatedCluster(env, parse_cluster(document))
+    engine = Engine(SimpyClock(env), MemoryLog(), cluster, EngineOptions(resync_s=None))
+    as_process(env, engine.run())
+    training = Training(model="resnet50", steps=20_000, checkpoint_s=600.0, checkpoint_write_s=30.0)
+    spec = JobSpec(
+        roles=(Role(name="Worker", replicas=2, gpus=4),),
+        done_when=DoneWhen("Worker"),
+        workload=Workload(training=training) if is_training else Workload(duration_s=5_000.0),
+        scheduling=Scheduling(repair=Repair.REPLACE),
+    )
+    env.run(until=10.0)
+    engine.submit(SubmitJob(id="c", actor="ann", job="j", namespace="t", name="job", spec=spec))
+    env.run(until=100_000.0)
+    job = engine.world.jobs["j"]
+    assert job.phase is Phase.SUCCEEDED
+    assert (job.restarts, job.attempt.number) == ((), 1)
+    assert [slot.node for slot in job.attempt.placement] == ["a-3", "a-1"]
+    ends = {rank.ended_at for rank in job.attempt.ranks}
+    assert len(ends) == 1, "all of them end together"
+    if not is_training:
+        # What has no checkpoints begins again from the start, when the second spare is up.
+        assert ends == {2_005.0 + 5_000.0}
