@@ -135,6 +135,8 @@ class Hands:
 
 # Kinds of which a job may have some that nobody watches.
 UNWATCHED = tuple(kind for kind in RESOURCES if kind not in (*WATCHED, "Node"))
+# Those of them that only processes which run have a use for.
+ACCOUNTS = ("ServiceAccount", "Role", "RoleBinding", "Secret")
 
 
 class Outcome:

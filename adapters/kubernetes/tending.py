@@ -25,7 +25,7 @@ from adapters.kubernetes.glances import (
     rare,
     without_gone,
 )
-from adapters.kubernetes.hands import UNWATCHED, Hands, Outcome
+from adapters.kubernetes.hands import ACCOUNTS, UNWATCHED, Hands, Outcome
 from adapters.kubernetes.marks import (
     INSTANCE,
     JOB_ID,
@@ -277,6 +277,9 @@ class Tending:
         await self._undo(work, planned, observed)
         troubles = await self._make(work, planned, still)
         self._on_planned(job, planned)
+        if work.is_over and job.finished and (rendering.accounts() or rendering.secrets()):
+            # Nothing runs that could use them, and the next job of this name will need the names.
+            await self._hands.sweep(work.id, job.namespace, ACCOUNTS)
         blocking = [each for each in planned.conflicts if not self._is_leaving(observed, each)]
         blocking += troubles
         if blocking and still():
@@ -353,6 +356,7 @@ class Tending:
         """Asks for what nobody watches, once; and for what an unanswered request may have made."""
         wanted = dict(work.unsure)
         if work.is_live:
+            work.has_looked = True
             for document in rare(rendering):
                 ref = Ref(document["kind"], name_of(document))
                 if ref not in work.extra_known:
@@ -382,7 +386,7 @@ class Tending:
         for namespace in sorted(namespaces):
             here = [each for each in left if each["metadata"].get("namespace") == namespace]
             await self._hands.delete(here, namespace)
-            if work.extra or not work.made:
+            if work.extra or not work.has_looked:
                 # What it had beside that, we know or cannot know.
                 await self._hands.sweep(work.id, namespace, UNWATCHED)
 

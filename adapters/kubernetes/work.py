@@ -38,6 +38,8 @@ class Work:
         # Objects of kinds that nobody watches: those that are there.
         self.extra: dict[Ref, dict[str, Any]] = {}
         self.extra_known: set[Ref] = set()
+        # Whether it was found out what there is of those.
+        self.has_looked = False
         # Other people's objects that have names which the job needs.
         self.strangers: dict[Ref, dict[str, Any]] = {}
         # Objects that may be there, though the request was not answered.

@@ -79,6 +79,8 @@ def example(file: str, code: int = 0) -> dict[str, Any]:
     _shrink(manifest, script(manifest["kind"], code))
     if code:
         _give_up_at_once(manifest)
+        if manifest["kind"] == "HostfileJob":
+            manifest["spec"]["restart"] = {"limit": 0}
     return manifest
 
 
