@@ -25,7 +25,7 @@ class Kubectl:
         built = bed.place.programs / "kubectl" if bed.place is not None else None
         program = str(built) if built is not None and built.exists() else shutil.which("kubectl")
         if program is None:
-            pytest.skip("kubectl is not on the PATH")
+            pytest.skip("no kubectl on the PATH; `make cluster-up` builds one and says where it is")
         self._program = program
         self._env = {**os.environ, "KUBECONFIG": str(bed.kubeconfig)}
 

@@ -26,7 +26,7 @@ TAKE_OVER_S_MAX = 30
 def kubectl(bed: TestBed, *words: str, text: str | None = None) -> str:
     found = shutil.which("kubectl")
     if found is None:
-        pytest.skip("kubectl is not installed")
+        pytest.skip("no kubectl on the PATH; `make cluster-up` builds one and says where it is")
     done = subprocess.run(
         [found, *words],
         input=text,
