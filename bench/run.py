@@ -1,9 +1,9 @@
-"""Runs every benchmark, prints a table, and writes bench/results.json.
+"""Runs every benchmark, or those that are named, prints a table, and writes bench/results.json.
 
-`python -m bench.run [--quick] [NAME ...]`; the names are those of SUITES. Figures are for this
-machine and this run; the ratios are what travels.
+Figures are for this machine and this run; the ratios are what travels.
 """
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -49,15 +49,26 @@ RESULTS = Path(__file__).parent / "results.json"
 
 
 def main(words: list[str]) -> int:
-    quick = "--quick" in words
-    chosen = [word for word in words if word in SUITES] or list(SUITES)
+    asked = _read(words)
     results: list[dict[str, Any]] = []
-    for name in chosen:
+    for name in asked.suites or SUITES:
         print(f"{name} ...", flush=True)
-        results += SUITES[name](quick)
+        results += SUITES[name](asked.quick)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     Console(width=160).print(table(results))
     return 0
+
+
+def _read(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="smaller sizes and fewer rounds")
+    parser.add_argument(
+        "suites", nargs="*", metavar="SUITE", help=f"all of them, or some of: {', '.join(SUITES)}"
+    )
+    asked = parser.parse_args(words)
+    if unknown := [name for name in asked.suites if name not in SUITES]:
+        parser.error(f"there is no suite {unknown[0]!r}; the suites are: {', '.join(SUITES)}")
+    return asked
 
 
 def table(results: list[dict[str, Any]]) -> Table:
