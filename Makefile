@@ -37,11 +37,14 @@ check: $(STAMP) ## Lint, formatting, import rules and types.
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
+# On every core up to eight; whoever is done helps the others.
+ON_ALL_CORES := -n auto --maxprocesses 8 --dist worksteal
+
 test: $(STAMP) ## The tests that need nothing but this machine, quick ones only.
-	$(BIN)/pytest -m "not slow and not cluster"
+	$(BIN)/pytest -m "not slow and not cluster" $(ON_ALL_CORES)
 
 test-slow: $(STAMP) ## The long scenarios and properties.
-	$(BIN)/pytest -m "slow and not cluster"
+	$(BIN)/pytest -m "slow and not cluster" $(ON_ALL_CORES)
 
 test-planted: $(STAMP) ## Plants known bugs in a copy and sees that the tests notice.
 	$(BIN)/python -m tests.planted
