@@ -87,8 +87,11 @@ def _not_a_name(text: str) -> str:
 
 def _longest_rank(job: str, roles: Sequence[Role]) -> str:
     """What is wrong with the longest name of a rank, or nothing."""
-    most = max([len(role.name) + len(str(role.replicas)) for role in roles], default=0)
-    if len(job) + most + 2 <= NAME_LENGTH_MAX:
+    room = NAME_LENGTH_MAX - len(job) - len(f"--{RANKS_MAX}")
+    for role in roles:
+        if len(role.name) > room:
+            break
+    else:
         return ""
     names = [f"{job}-{role.name.lower()}-{max(role.replicas, 1) - 1}" for role in roles]
     longest = max(names, key=len, default="")

@@ -44,7 +44,8 @@ def problems(spec: JobSpec) -> Iterator[Problem]:
     """All that is wrong, each with the path of its field."""
     told = spec.annotations.get(ANNOTATION)
     if told is None:
-        yield from _problems("spec.supplies", spec.supplies)
+        if spec.supplies is not NO_SUPPLIES:
+            yield from _problems("spec.supplies", spec.supplies)
         return
     path = f"metadata.annotations[{ANNOTATION}]"
     if spec.supplies != NO_SUPPLIES:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from controlplane.model import PLAIN_SCHEDULING, JobSpec, Role
+from controlplane.model import PLAIN_SCHEDULING, JobSpec, Role, Scheduling
 
 WHOLE = 1_000
 TEN_YEARS_S = 10 * 365 * 86_400
@@ -11,14 +11,19 @@ _PACKINGS = ("", "pack", "spread", "pack_emptiest")
 Problem = tuple[str, str]
 
 
-def wish_problems(spec: JobSpec) -> Iterator[Problem]:
+def wish_problems(spec: JobSpec) -> list[Problem]:
     """As (field of the native form, what is wrong)."""
+    found: list[Problem] = []
     for role in spec.roles:
         if role.gpu_share or role.gpu_memory_mib or role.devices:
-            yield from _role_problems(role)
-    asks, where = spec.scheduling, "spec.scheduling"
-    if asks is PLAIN_SCHEDULING or asks == PLAIN_SCHEDULING:
-        return
+            found += _role_problems(role)
+    if spec.scheduling is not PLAIN_SCHEDULING:
+        found += _scheduling_problems(spec.scheduling)
+    return found
+
+
+def _scheduling_problems(asks: Scheduling) -> Iterator[Problem]:
+    where = "spec.scheduling"
     if asks.packing not in _PACKINGS:
         yield f"{where}.packing", f"{asks.packing!r} is not one of {', '.join(_PACKINGS[1:])}"
     for name in ("estimate_s", "checkpoint_every_s", "recovery_timeout_s"):
