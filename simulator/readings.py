@@ -16,6 +16,8 @@ STATE_BYTES = 16.0
 # What a framework and its kernels take before there is a model.
 CONTEXT_MIB = 900
 MIB = float(2**20)
+# Parts of a language model's iteration in which a GPU waits.
+WAITS = ("send_s", "bubble_s", "straggler_s", "data_s")
 
 
 class Reading(NamedTuple):
@@ -38,7 +40,7 @@ def training(gpu: Gpu, how: Pace, recipe: Recipe, step_s: float, total_mib: int)
     """A rank that trains: the share of a step in which it computes, and what its model takes."""
     duty = min(1.0, how.compute_s * how.micro_batches / step_s) if step_s > 0 else 0.0
     if how.parts:
-        waits = sum(dict(how.parts)[name] for name in ("send_s", "bubble_s", "data_s"))
+        waits = sum(dict(how.parts)[name] for name in WAITS)
         duty = max(0.0, min(1.0, 1.0 - waits / step_s))
     return _reading(gpu, duty, min(int(total_mib * 0.98), memory_mib(recipe)))
 

@@ -6,6 +6,7 @@ only at the end of a step.
 """
 
 from collections.abc import Mapping, Sequence
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -39,12 +40,13 @@ class _Going:
 
     def lag(self, ranks: int, nodes: int, sigma: float) -> float:
         """How much longer the slowest took this time."""
-        if not self.pace.lag:
+        if not self.pace.lag or ranks <= 1:
             return 0.0
-        slow = float(self.dice.standard_normal(ranks).max()) if ranks > 1 else 0.0
-        return sigma * (
-            slow + (float(self.dice.standard_normal(nodes).max()) if nodes > 1 else 0.0)
-        )
+        late = self.dice.standard_normal(ranks) / sqrt(self.pace.micro_batches)
+        if nodes > 1:
+            of_node = np.arange(ranks) * nodes // ranks
+            late += self.dice.standard_normal(nodes)[of_node]
+        return sigma * float(late.max())
 
 
 def finish_times(

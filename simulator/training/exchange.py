@@ -159,7 +159,15 @@ def _host_variables(place: Place, gradients: Gradients, constants: Constants) ->
 
 
 def _device_variables(place: Place, gradients: Gradients) -> Plan:
-    """Variables spread over the GPUs of a node: everyone sends and fetches the other parts."""
+    """Variables spread over the GPUs of a node: everyone sends and fetches the other parts.
+
+    Gradients are sent beside the backward pass; new values are fetched when all have come, as from
+    host memory.
+    """
     size = sum(part for part, _ in gradients)
-    both = 2.0 * (place.ranks - 1) / place.ranks / (place.intra_gbs() * 1e9)
-    return Plan(exposure(fill(gradients, pieces(size)), lambda _: 0.0), intra_s_per_byte=both)
+    one_way = (place.ranks - 1) / place.ranks / (place.intra_gbs() * 1e9)
+    return Plan(
+        exposure(fill(gradients, pieces(size)), lambda _: 0.0),
+        intra_s_per_byte=one_way,
+        tail_s=one_way * size,
+    )

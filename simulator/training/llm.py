@@ -7,7 +7,8 @@ between the tensor-parallel ranks, and the launch of its kernels. The all-reduce
 pass are waited for; those of the backward pass run beside the products for the gradients of the
 weights, as Megatron does it. Stages pass activations and their gradients on for every micro-batch.
 The stage with the output layer is the slowest and sets the pace of the pipeline; the others' idle
-time is the bubble. Gradients are reduced over the data-parallel ranks at the end.
+time is the bubble. Gradients are reduced over the data-parallel replicas at the end, when the
+slowest of them is ready; replicas differ as ranks do anywhere else.
 """
 
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 from simulator.collectives import nccl
 from simulator.constants import Constants
 from simulator.training.placement import Place
+from simulator.training.stragglers import slowest
 
 # Bytes of activations a layer, for each token and hidden unit: not divided and divided by tensor
 # parallelism; and for each pair of tokens and head.
@@ -78,6 +80,8 @@ class Iteration(NamedTuple):
     # Activations and their gradients on their way between stages.
     send_s: float
     bubble_s: float
+    # The others wait for the slowest replica.
+    straggler_s: float
     data_s: float
     # Floating-point operations without repeated ones.
     model_flops: float
@@ -107,10 +111,11 @@ def iteration(llm: Llm, how: Parallel, place: Place, constants: Constants) -> It
     send = _send_s(2.0 * b * s * h, how, place, constants)
     steady = m * (per_stage * layer + head + send)
     bubble = (how.pipeline - 1) * (per_stage * layer + send) / how.interleave
+    late_s = constants.straggler_sigma * slowest(how.data) * (steady + bubble)
     data = _data_s(llm, how, place, constants)
     model = m * how.data * (3.0 * forward * tp * llm.layers + 6.0 * b * s * h * llm.vocabulary)
     return Iteration(
-        total_s=steady + bubble + data,
+        total_s=steady + bubble + late_s + data,
         matrix_s=m * per_stage * matrix,
         memory_s=m * per_stage * traffic,
         tensor_s=m * per_stage * tensor,
@@ -118,6 +123,7 @@ def iteration(llm: Llm, how: Parallel, place: Place, constants: Constants) -> It
         head_s=m * head,
         send_s=m * send,
         bubble_s=bubble,
+        straggler_s=late_s,
         data_s=data,
         model_flops=model,
     )

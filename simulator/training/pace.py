@@ -189,7 +189,7 @@ def _data_parallel(recipe: Recipe, model: Model, place: Place, constants: Consta
     if recipe.real_data:
         node = input_rates(model, place.host, place.per_node, cached=recipe.cached).rate
         fed = batch * recipe.accumulate * place.per_node / node
-    lag = straggling(place.ranks, place.nodes, constants)
+    lag = straggling(place.ranks, place.nodes, constants, recipe.accumulate)
     if scheme is Scheme.PS_ASYNC and place.nodes > 1:
         # Everyone goes at his own pace, so nobody waits for the slowest.
         lag = 0.0
@@ -267,6 +267,7 @@ def _language_model(recipe: Recipe, model: Model, place: Place, constants: Const
                 "head_s",
                 "send_s",
                 "bubble_s",
+                "straggler_s",
                 "data_s",
             )
         ),

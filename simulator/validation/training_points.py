@@ -47,7 +47,7 @@ def throughput(point: Point, baseline: Point, constants: Constants) -> Predictio
     taken = step(
         compute,
         _plan(point, place, constants),
-        straggling(place.ranks, place.nodes, constants),
+        straggling(place.ranks, place.nodes, constants, accumulated),
         micro_batches=accumulated,
         input_s=_input_s(point, baseline, place, batch, accumulated),
     ).total_s
@@ -89,7 +89,7 @@ def _compute_s(baseline: Point, lone_rate: float, constants: Constants) -> float
     return compute_from(
         _samples(baseline) * accumulated / lone_rate,
         _plan(baseline, place, constants),
-        straggling(place.ranks, place.nodes, constants),
+        straggling(place.ranks, place.nodes, constants, accumulated),
         micro_batches=accumulated,
     )
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +28,7 @@ from simulator.training.placement import Place
 from simulator.training.plans import SCHEMES, Scheme
 from simulator.training.served_exchange import incast_s
 from simulator.training.step import compute_from, step
-from simulator.training.stragglers import slowest, slowest_exponential
+from simulator.training.stragglers import slowest, slowest_exponential, slowest_on_nodes
 
 ALIBABA = Place(find_gpu("P100"), find_link("pcie3"), 64, 8, find_network("25GbE"))
 RING = Recipe("resnet50", compression="fp16")
@@ -230,13 +231,33 @@ def test_the_slowest_of_many_is_slower() -> None:
     assert slowest_exponential(3) == pytest.approx(11 / 6)
 
 
+@pytest.mark.parametrize(("ranks", "nodes", "micro"), [(16, 2, 1), (64, 8, 4), (512, 128, 1)])
+def test_the_slowest_rank_is_seldom_on_the_slowest_node(ranks: int, nodes: int, micro: int) -> None:
+    """The formula is what drawing ranks and nodes gives, which is less than both extremes."""
+    dice = np.random.default_rng(7)
+    of_ranks = dice.standard_normal((4000, nodes, ranks // nodes)) / np.sqrt(micro)
+    of_nodes = dice.standard_normal((4000, nodes, 1))
+    drawn = float((of_ranks + of_nodes).max(axis=(1, 2)).mean())
+    assert slowest_on_nodes(ranks, nodes, micro) == pytest.approx(drawn, rel=0.03)
+    assert drawn < 0.95 * (slowest(ranks) / np.sqrt(micro) + slowest(nodes))
+
+
+def test_replicas_of_a_language_model_wait_for_the_slowest_of_them() -> None:
+    place = Place(find_gpu("A100"), find_link("nvlink3"), 512, 64, find_network("8x100Gb HDR IB"))
+    llm = Llm(8192, 48, 64, 2048)
+    one, many = (iteration(llm, Parallel(8, 8, n, 1, 64 * n), place, FITTED) for n in (1, 8))
+    assert one.straggler_s == 0.0
+    working = many.total_s - many.straggler_s - many.data_s
+    assert many.straggler_s == pytest.approx(FITTED.straggler_sigma * slowest(8) * working)
+
+
 def test_a_pipeline_bubble_shrinks_with_more_micro_batches() -> None:
     place = Place(find_gpu("A100"), find_link("nvlink3"), 64, 8, find_network("8x100Gb HDR IB"))
     llm = Llm(8192, 48, 64, 2048)
     few, many = (iteration(llm, Parallel(8, 8, 1, 1, batch), place, FITTED) for batch in (8, 64))
     assert few.bubble_s == pytest.approx(many.bubble_s)
     assert few.bubble_s / few.total_s > 4 * many.bubble_s / many.total_s
-    parts = sum(many[1:9])
+    parts = sum(many[1:10])
     assert many.total_s == pytest.approx(parts)
 
 
