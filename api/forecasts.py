@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from api.routes import NoQuery, Route, answer, route
 from controlplane.commands import SubmitJob
-from controlplane.events import JobSubmitted, Recorded
+from controlplane.events import EngineStarted, JobSubmitted, Recorded
 from controlplane.job import Job, begin
 from controlplane.world import World
 from studies.accuracy import Ledger
@@ -34,6 +34,8 @@ class Forecaster:
         self._places = asyncio.Semaphore(AT_ONCE_MAX)
 
     def record(self, batch: Sequence[Recorded], world: World) -> None:
+        if isinstance(batch[0].event, EngineStarted):
+            self.ledger.catch_up(world.jobs)
         self.ledger.record(batch)
 
     def question(self, world: World, job: Job) -> Question | None:

@@ -12,14 +12,15 @@ from aiohttp import web
 
 from adapters.asyncio_clock import AsyncioClock
 from adapters.memory_log import MemoryLog
+from adapters.notes import FileNotes, PostgresNotes
 from adapters.pacer import Pacer
 from adapters.prometheus import PrometheusTelemetry
 from adapters.simulated_cluster import SimulatedCluster
-from adapters.simulated_cluster.checkpoint_file import CheckpointFile
 from adapters.sqlite_log import SqliteLog
 from api.access import Access, Token, token_hash
 from api.app import make_app
 from api.control import Control
+from api.forecasts import FORECASTS
 from api.server import Runner
 from cli.complaints import Complaint
 from cli.elections import Election, FileElection
@@ -31,8 +32,10 @@ from cli.settings import DEFAULT_HOST, read_settings, reason
 from cli.sources import Kind, Source, open_postgres
 from cli.supervisor import Supervisor
 from controlplane.engine import EngineOptions
+from controlplane.errors import LogUnavailable
 from controlplane.ports import Cluster, EventLog, Telemetry
 from simulator.topology import ClusterModel
+from studies.accuracy import Ledger
 
 Work = asyncio.Task[None]
 
@@ -154,6 +157,7 @@ async def _join(
     stack: AsyncExitStack,
 ) -> Parts:
     log = control.log
+    notes = await _notes(wanted, stack)
     events = (await log.head()).position
     birth, last = await _time_at(log, 1), await _time_at(log, events)
     # A fast run leaves the log ahead of the wall clock, and time in it never runs backwards.
@@ -161,7 +165,7 @@ async def _join(
     if wanted.model is not None:
         # Faults count from the cluster's birth, which is the log's: a restart does not repeat them.
         origin = clock.now() if birth is None else birth
-        joined = _simulated(wanted.model, clock, control, origin, _checkpoints(wanted.source))
+        joined = _simulated(wanted.model, clock, control, origin, notes)
     else:
         flags = wanted.kubernetes or KubernetesFlags()
         driven = kubernetes_cluster(flags, control, wanted.source, clock.now)
@@ -172,13 +176,16 @@ async def _join(
     access = Access(tokens, bound_to=wanted.host)
     source = measured or joined.telemetry
     app = make_app(control, cluster, access, source=source, history=measured, now=clock.now)
+    if notes is not None:
+        app[FORECASTS].ledger = Ledger(notes.book("forecasts"))
+        await _look_at(notes, wanted)
     options = EngineOptions(release=version("muster"))
     return Parts(
         log=log,
         clock=clock,
         passing=joined.passing,
         control=control,
-        supervisor=Supervisor(control, cluster, clock, options, election=election),
+        supervisor=Supervisor(control, cluster, clock, options, election=election, notes=notes),
         app=app,
         events=events,
     )
@@ -189,7 +196,7 @@ def _simulated(
     clock: AsyncioClock,
     control: Control,
     origin: float,
-    saved: CheckpointFile | None,
+    notes: FileNotes | PostgresNotes | None,
 ) -> Joined:
     env = simpy.Environment(initial_time=clock.now() - origin)
     pacer = Pacer(env, clock.twin(), origin=origin)
@@ -199,20 +206,31 @@ def _simulated(
         origin=origin,
         sync=pacer.sync,
         waiting_gpus=lambda: _waiting_gpus(control),
-        saved=saved,
+        saved=None if notes is None else notes.book("checkpoints"),
     )
     return Joined(cluster, cluster, pacer.run)
 
 
-def _checkpoints(source: Source) -> CheckpointFile | None:
-    """Simulated checkpoints lie beside the log; without a folder of ours they are not kept."""
-    if source.kind is not Kind.SQLITE:
-        return None
-    path = source.path.with_name(f"{source.path.name}.checkpoints")
+async def _notes(wanted: Wanted, stack: AsyncExitStack) -> FileNotes | PostgresNotes | None:
+    """What is kept beside the log; a log in memory has nothing that would outlive it."""
+    match wanted.source.kind:
+        case Kind.SQLITE:
+            return FileNotes(wanted.source.path)
+        case Kind.POSTGRES:
+            notes = PostgresNotes(wanted.source.place, clock=AsyncioClock())
+            return await stack.enter_async_context(notes)
+        case _:
+            return None
+
+
+async def _look_at(notes: FileNotes | PostgresNotes, wanted: Wanted) -> None:
+    """Whoever leads alone learns at the start if they cannot be kept."""
+    if wanted.standby:
+        return
     try:
-        return CheckpointFile(path)
-    except OSError as error:
-        raise Complaint(f"{path} cannot be read or written: {reason(error)}") from None
+        await notes.load()
+    except LogUnavailable as error:
+        raise Complaint(str(error)) from None
 
 
 def _waiting_gpus(control: Control) -> int:

@@ -9,6 +9,7 @@ fenced out waits for its next turn instead.
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -40,6 +41,14 @@ _log = logging.getLogger("muster")
 def _ignored(report: Report) -> None: ...
 
 
+class Notes(Protocol):
+    """What is kept beside the log. Whoever leads keeps it, and begins with what the last one kept."""
+
+    async def load(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
 class Supervisor:
     """With an election there are several control planes on the log: while another one leads, this
     one follows the log; and one that was fenced out or lost the election goes back to that.
@@ -53,6 +62,7 @@ class Supervisor:
         options: EngineOptions,
         *,
         election: Election | None = None,
+        notes: Notes | None = None,
         again_s_first: float = AGAIN_S_FIRST,
         guard_every_s: float = GUARD_EVERY_S,
     ) -> None:
@@ -61,6 +71,7 @@ class Supervisor:
         self._clock = clock
         self._options = options
         self._election = election
+        self._notes = notes
         self._standby = Standby(control, AsyncioClock())
         self._again_s_first = again_s_first
         self._guard_every_s = guard_every_s
@@ -108,6 +119,8 @@ class Supervisor:
 
     async def _lead(self, election: Election | None = None, known: Rebuilt | None = None) -> None:
         """Leads until the log refuses, or the election is lost."""
+        if self._notes is not None:
+            await self._notes.load()
         engine = Engine(
             self._clock.twin(),
             self._control.log,
@@ -131,6 +144,8 @@ class Supervisor:
             for task in work:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
+            if self._notes is not None and election is not None:
+                self._notes.release()
 
     def _recorded(self, batch: Sequence[Recorded]) -> None:
         first = batch[0].event

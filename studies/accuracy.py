@@ -1,19 +1,32 @@
-"""How wrong forecasts were: each is remembered until it can be compared with what happened."""
+"""How wrong forecasts were: each is remembered until it can be compared with what happened.
 
-from collections import OrderedDict
-from collections.abc import Sequence
+All of it is in a book of JSON that whoever builds the server may keep beside the log, so that a
+restarted one still tells. It is not in the log: a forecast is advice, and decides nothing.
+"""
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
 
 from controlplane import events as e
+from controlplane.job import Job
 from studies.forecast_answers import Accuracy, Errors, Forecast
 
 OPEN_MAX = 10_000
 _ENDS = (e.JobSucceeded, e.JobFailed)
+# Where the sums stand in the book; every other key is a job.
+SUMS = "sums"
+
+T = TypeVar("T")
 
 
-class _Sum:
-    def __init__(self) -> None:
-        self.count = self.by_p50 = self.by_p90 = 0
-        self.error_s = self.lateness_s = 0.0
+class _Sum(msgspec.Struct):
+    count: int = 0
+    by_p50: int = 0
+    by_p90: int = 0
+    error_s: float = 0.0
+    lateness_s: float = 0.0
 
     def add(self, p50: float | None, p90: float | None, at: float) -> None:
         if p50 is None:
@@ -35,45 +48,94 @@ class _Sum:
         )
 
 
-class Ledger:
-    """The last forecast that was made of each job before it started, and before it ended."""
+class _Sums(msgspec.Struct):
+    made: int = 0
+    start: _Sum = msgspec.field(default_factory=_Sum)
+    finish: _Sum = msgspec.field(default_factory=_Sum)
 
-    def __init__(self) -> None:
-        self._starts: OrderedDict[str, Forecast] = OrderedDict()
-        self._finishes: OrderedDict[str, Forecast] = OrderedDict()
-        self._made = 0
-        self._start, self._finish = _Sum(), _Sum()
+
+class _Open(msgspec.Struct, omit_defaults=True):
+    """What was last told of a job before it started, and before it ended."""
+
+    start: Forecast | None = None
+    finish: Forecast | None = None
+
+
+class Ledger:
+    def __init__(self, book: MutableMapping[Any, Any] | None = None) -> None:
+        self._book: MutableMapping[Any, Any] = {} if book is None else book
 
     def note(self, job: str, forecast: Forecast) -> None:
-        self._made += 1
+        open_ = self._open(job)
         if forecast.start_p50 is None or forecast.start_p50 >= forecast.made_at:
-            _keep(self._starts, job, forecast)
-        _keep(self._finishes, job, forecast)
+            open_.start = forecast
+        open_.finish = forecast
+        sums = self._sums()
+        sums.made += 1
+        self._book[job] = msgspec.to_builtins(open_)
+        self._book[SUMS] = msgspec.to_builtins(sums)
+        if len(self._book) > OPEN_MAX + 1:
+            del self._book[next(key for key in self._book if key != SUMS)]
 
     def record(self, batch: Sequence[e.Recorded]) -> None:
         """What happened; a job that is cancelled proves nobody wrong."""
-        if not self._starts and not self._finishes:
+        if not self._book:
             return
         for recorded in batch:
             event = recorded.event
-            if isinstance(event, e.GangPlaced):
-                told = self._starts.pop(event.job, None)
-                if told is not None:
-                    self._start.add(told.start_p50, told.start_p90, recorded.at)
-            elif isinstance(event, _ENDS):
-                told = self._finishes.pop(event.job, None)
-                if told is not None:
-                    self._finish.add(told.finish_p50, told.finish_p90, recorded.at)
+            if isinstance(event, e.GangPlaced) and event.job in self._book:
+                self._started(event.job, recorded.at)
+            elif isinstance(event, _ENDS) and event.job in self._book:
+                self._ended(event.job, recorded.at)
             elif isinstance(event, e.JobCancelled | e.JobRemoved):
-                self._starts.pop(event.job, None)
-                self._finishes.pop(event.job, None)
+                self._book.pop(event.job, None)
+
+    def _started(self, job: str, at: float) -> None:
+        open_, sums = self._open(job), self._sums()
+        told, open_.start = open_.start, None
+        if told is not None:
+            # Closed first: what a crash in between takes away is one count, not counted twice.
+            self._book[job] = msgspec.to_builtins(open_)
+            sums.start.add(told.start_p50, told.start_p90, at)
+            self._book[SUMS] = msgspec.to_builtins(sums)
+
+    def _ended(self, job: str, at: float) -> None:
+        told, sums = self._open(job).finish, self._sums()
+        del self._book[job]
+        if told is not None:
+            sums.finish.add(told.finish_p50, told.finish_p90, at)
+            self._book[SUMS] = msgspec.to_builtins(sums)
+
+    def catch_up(self, jobs: Mapping[str, Job]) -> None:
+        """Closes what was decided while nobody noted it: between an append and the end of a
+        process, or by a leader who kept another book. It is not known to be right or wrong.
+        """
+        for key in [key for key in self._book if key != SUMS]:
+            job, open_ = jobs.get(key), self._open(key)
+            if job is None or job.finished:
+                del self._book[key]
+            elif _placed_since(job, open_.start):
+                open_.start = None
+                self._book[key] = msgspec.to_builtins(open_)
 
     def accuracy(self) -> Accuracy:
-        return Accuracy(made=self._made, starts=self._start.told(), finishes=self._finish.told())
+        sums = self._sums()
+        return Accuracy(made=sums.made, starts=sums.start.told(), finishes=sums.finish.told())
+
+    def _sums(self) -> _Sums:
+        return _read(self._book.get(SUMS), _Sums)
+
+    def _open(self, job: str) -> _Open:
+        return _read(self._book.get(job), _Open)
 
 
-def _keep(table: OrderedDict[str, Forecast], job: str, forecast: Forecast) -> None:
-    table[job] = forecast
-    table.move_to_end(job)
-    if len(table) > OPEN_MAX:
-        table.popitem(last=False)
+def _placed_since(job: Job, told: Forecast | None) -> bool:
+    return told is not None and job.attempt is not None and job.attempt.placed_at >= told.made_at
+
+
+def _read(kept: object, kind: type[T]) -> T:
+    """A note that somebody spoiled is as good as none."""
+    try:
+        return msgspec.convert({} if kept is None else kept, kind)
+    except msgspec.ValidationError:
+        return kind()

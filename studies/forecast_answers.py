@@ -50,7 +50,7 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
-    """How wrong the forecasts of this server were, since it was started."""
+    """How wrong the forecasts of this log's servers were, as far as they are kept beside it."""
 
     made: int
     starts: Errors

@@ -1,12 +1,15 @@
 """Jobs that train on the simulated cluster: at the pace of their place, through faults and restarts."""
 
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import simpy
 
-from adapters.simulated_cluster.checkpoint_file import CheckpointFile
+from adapters.asyncio_clock import AsyncioClock
+from adapters.notes import FileNotes, PostgresNotes
 from controlplane.commands import ReportCluster, ReportNodeLost, ReportRanks
 from controlplane.effects import Survey
 from controlplane.model import Cause, Training, Workload
@@ -331,31 +334,39 @@ def test_what_a_crew_saved_counts_for_another_size() -> None:
 # ------------------------------------------------------------- checkpoints that outlive a process
 
 
-def test_a_checkpoint_outlives_the_process_that_simulates(tmp_path: Path) -> None:
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    return request.getfixturevalue("database_url") if request.param == "postgres" else ""
+
+
+async def test_a_checkpoint_outlives_the_process_that_simulates(tmp_path: Path, url: str) -> None:
     step_s = _alone_s(Recipe("resnet50"), {"a-0": 4})
     crash_s = START_S + 250.0
     model = _cluster(FaultModel(script=(Fault(crash_s, "a-0", 60.0),)))
     work = _work(steps=1000, checkpoint_s=100.0)
     job = placed(on("a-0:0,1,2,3"), spec(1, gpus=4, work=work))
-    before = Bench(model, saved=CheckpointFile(tmp_path / "db.checkpoints"))
-    before.ask(launch(job))
-    before.until(crash_s + 1.0)
-    # Another process, which finds nothing but the file.
-    after = Bench(model, crash_s + 1.0, saved=CheckpointFile(tmp_path / "db.checkpoints"))
-    again = placed(on("a-1:0,1,2,3"), spec(1, gpus=4, work=work), attempt=2, at=crash_s + 1)
-    after.ask(launch(again))
-    at, _ = _ends(after)["job-1"]
-    assert at == pytest.approx(crash_s + 1 + START_S + 1000 * step_s - 200.0, rel=1e-6)
-    assert not CheckpointFile(tmp_path / "db.checkpoints")
+    async with _kept_beside(tmp_path, url) as saved:
+        before = Bench(model, saved=saved)
+        before.ask(launch(job))
+        before.until(crash_s + 1.0)
+    # Another process, which finds nothing but what was kept.
+    async with _kept_beside(tmp_path, url) as saved:
+        after = Bench(model, crash_s + 1.0, saved=saved)
+        again = placed(on("a-1:0,1,2,3"), spec(1, gpus=4, work=work), attempt=2, at=crash_s + 1)
+        after.ask(launch(again))
+        at, _ = _ends(after)["job-1"]
+        assert at == pytest.approx(crash_s + 1 + START_S + 1000 * step_s - 200.0, rel=1e-6)
+    async with _kept_beside(tmp_path, url) as saved:
+        assert not saved
 
 
-def test_a_line_that_a_crash_cut_short_counts_for_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "db.checkpoints"
-    shares = CheckpointFile(path)
-    shares["a"], shares["b"], shares["a"] = 0.25, 0.5, 0.75
-    del shares["b"]
-    assert path.read_text("utf-8").count("\n") == 4
-    path.write_text(path.read_text("utf-8") + '{"job": "c", "sha', "utf-8")
-    again = CheckpointFile(path)
-    assert dict(again) == {"a": 0.75}
-    assert path.read_text("utf-8").count("\n") == 1
+@asynccontextmanager
+async def _kept_beside(folder: Path, url: str) -> AsyncIterator[Any]:
+    async with AsyncExitStack() as stack:
+        notes: FileNotes | PostgresNotes = FileNotes(folder / "m.db")
+        if url:
+            kept = PostgresNotes(url, clock=AsyncioClock(), schema="public")
+            notes = await stack.enter_async_context(kept)
+        saved = notes.book("checkpoints")
+        await notes.load()
+        yield saved

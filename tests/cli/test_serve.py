@@ -1,6 +1,7 @@
 """`muster up` as people run it: a process that starts, tells where it is, and stops cleanly."""
 
 import asyncio
+import json
 import signal
 import socket
 import sqlite3
@@ -141,6 +142,30 @@ def test_after_a_kill_the_jobs_go_on(
         assert muster("get", "survivor", "--url", server.url, "-o", "json").json["restarts"] == []
         assert server.stop()[0] == 0
     assert muster("log", "verify", log).code == 0
+
+
+@pytest.mark.parametrize("log", ["sqlite", "postgres"])
+def test_after_a_restart_it_still_tells_how_wrong_forecasts_were(
+    log: str, tmp_path: Path, request: pytest.FixtureRequest, muster: Muster,
+    manifest: Callable[..., Path],
+) -> None:  # fmt: skip
+    db = tmp_path / "m.db" if log == "sqlite" else request.getfixturevalue("database_url")
+    path = manifest("long", replicas=2, duration_s=3600)
+    with up("--db", db, "--speed", 100) as server:
+        assert muster("submit", path, "--url", server.url).code == 0
+        assert json.loads(server.get("/v1/jobs/default/long/why")[1])["forecast"]
+        assert json.loads(server.get("/v1/forecasts")[1])["made"] == 1
+        # Notes on their way to a database are lost with a process that is killed at that moment.
+        if log == "sqlite":
+            server.process.kill()
+            server.process.wait(START_S_MAX)
+        else:
+            assert server.stop()[0] == 0
+    with up("--db", db, "--speed", 1000) as server:
+        assert json.loads(server.get("/v1/forecasts")[1])["made"] == 1
+        assert muster("wait", "long", "--url", server.url).code == 0
+        assert json.loads(server.get("/v1/forecasts")[1])["finishes"]["count"] == 1
+        assert server.stop()[0] == 0
 
 
 def test_a_fast_run_s_clock_goes_on_where_the_log_ends(tmp_path: Path) -> None:

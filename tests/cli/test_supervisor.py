@@ -11,7 +11,7 @@ from adapters.memory_log import MemoryLog
 from adapters.pacer import Pacer
 from adapters.simulated_cluster import SimulatedCluster
 from api.control import Control, Unavailable
-from cli.supervisor import SNAPSHOT_EVENTS_MIN, Supervisor
+from cli.supervisor import SNAPSHOT_EVENTS_MIN, Notes, Supervisor
 from controlplane.commands import DefineQueue
 from controlplane.engine import EngineOptions
 from controlplane.errors import LogConflict, LogUnavailable
@@ -32,7 +32,7 @@ class FailingLog(MemoryLog):
         await super().append(batch, epoch=epoch)
 
 
-def supervised(log: MemoryLog) -> tuple[Control, Supervisor]:
+def supervised(log: MemoryLog, notes: Notes | None = None) -> tuple[Control, Supervisor]:
     clock = AsyncioClock()
     origin = clock.now()
     env = simpy.Environment()
@@ -40,7 +40,7 @@ def supervised(log: MemoryLog) -> tuple[Control, Supervisor]:
     cluster = SimulatedCluster(env, grid(), origin=origin, sync=pacer.sync)
     control, options = Control(log), EngineOptions()
     return control, Supervisor(
-        control, cluster, clock, options, again_s_first=0.01, guard_every_s=0.05
+        control, cluster, clock, options, notes=notes, again_s_first=0.01, guard_every_s=0.05
     )
 
 
@@ -52,6 +52,35 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def define(name: str) -> DefineQueue:
     return DefineQueue(id=name, actor="test", queue=Queue(name))
+
+
+class CountedNotes:
+    def __init__(self) -> None:
+        self.loads = self.releases = 0
+
+    async def load(self) -> None:
+        self.loads += 1
+        if self.loads == 1:
+            raise LogUnavailable("not yet")
+
+    def release(self) -> None:
+        self.releases += 1
+
+
+async def test_whoever_leads_begins_with_what_is_kept_beside_the_log() -> None:
+    log, notes = FailingLog(), CountedNotes()
+    control, supervisor = supervised(log, notes)
+    running = asyncio.create_task(supervisor.run())
+    await supervisor.serves.wait()
+    assert notes.loads == 2, "and not before they can be read"
+    log.broken = LogUnavailable("away")
+    with pytest.raises(Unavailable):
+        await control.submit(define("one"))
+    log.broken = None
+    await until(lambda: notes.loads == 3)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert notes.releases == 0, "without an election nobody else keeps them"
 
 
 async def test_a_log_that_fails_is_led_again_when_it_is_back() -> None:

@@ -1,8 +1,10 @@
 """Forecasts: what the live state leads to, and how wrong it was."""
 
+import json
 from itertools import pairwise
 from random import Random
 
+import msgspec
 import pytest
 import simpy
 
@@ -154,3 +156,36 @@ def test_the_ledger_compares_what_was_said_with_what_happened():
     assert told.starts.mean_lateness_s == pytest.approx(20.0)
     assert (told.starts.by_p50, told.starts.by_p90) == (0.5, 1.0)
     assert (told.finishes.by_p50, told.finishes.by_p90) == (0.0, 0.0)
+
+
+def test_a_ledger_that_is_kept_goes_on_where_it_was():
+    said = Forecast(
+        start_p50=100.0, start_p90=200.0, finish_p50=300.0, finish_p90=400.0,
+        made_at=50.0, runs=20, basis="",
+    )  # fmt: skip
+    book = {}
+    before = Ledger(book)
+    for job in ("a", "b", "gone"):
+        before.note(job, said)
+    before.record([Recorded(1, 90.0, GangPlaced("a", 1, ()))])
+
+    after = Ledger(json.loads(json.dumps(book)))
+    lab = Lab(nodes=1)
+    lab.submit("b", 8, 60.0)
+    lab.env.run(lab.env.now + 1.0)
+    placed = lab.job("b")
+    # The process ended after b was placed and before that was noted; nobody knows the third.
+    after.catch_up({"a": placed, "b": msgspec.structs.replace(placed, id="b")})
+    after.record([Recorded(2, 500.0, JobSucceeded("b")), Recorded(3, 1e6, GangPlaced("b", 2, ()))])
+    after.record([Recorded(4, 310.0, JobSucceeded("a")), Recorded(5, 9.9, JobSucceeded("gone"))])
+
+    told = after.accuracy()
+    assert (told.made, told.starts.count, told.finishes.count) == (3, 1, 2)
+    assert told.starts.mean_lateness_s == pytest.approx(-10.0)
+    assert told.finishes.mean_lateness_s == pytest.approx(105.0)
+
+
+def test_a_spoilt_note_is_as_good_as_none():
+    ledger = Ledger({"sums": "what?", "a": {"start": 7}})
+    ledger.record([Recorded(1, 90.0, GangPlaced("a", 1, ())), Recorded(2, 99.0, JobSucceeded("a"))])
+    assert ledger.accuracy().starts.count == 0
