@@ -158,4 +158,4 @@ def reason(error: Exception) -> str:
     """What the system said, without the number and the path that we name ourselves."""
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno).lower()
-    return str(error)
+    return "it is no text in UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)

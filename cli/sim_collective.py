@@ -8,7 +8,15 @@ import click
 import numpy as np
 
 from cli.plots import bar, lines
-from cli.sim_place import gpu_counts, place_of, place_options, place_view, scaled_place, told_time
+from cli.sim_place import (
+    gpu_counts,
+    place_of,
+    place_options,
+    place_view,
+    scaled_place,
+    told_time,
+    wrong,
+)
 from cli.tables import Column, Table, write, write_json
 from simulator.collectives import algorithms, nccl
 from simulator.constants import FITTED
@@ -56,6 +64,8 @@ def collective(
       muster sim collective --size 1GB --gpu H100 --gpus 64 --nodes 8 \\
           --net "8x400Gb NDR IB"
     """
+    if gpus < 2:
+        raise wrong("one GPU has nobody to exchange with; say --gpus 2 or more")
     place = place_of(gpu, gpus, nodes, link, net, transport)
     chosen = _nccl(np.array([size]), place)
     algorithm = nccl.ALGORITHMS[int(chosen.algorithm[0])]
@@ -78,12 +88,13 @@ def collective(
         )
         return
     bus = float(np.asarray(algorithms.bus_bandwidth("all_reduce", size, gpus, max(seconds, 1e-12))))
-    click.echo(f"all-reduce of {size:,.0f} bytes, {gpus} x {place.gpu.name} on {nodes} nodes\n")
-    if gpus > 1:
-        click.echo(
-            f"NCCL: {told_time(seconds)} by {algorithm}, {protocol}; bus bandwidth "
-            f"{bus / 1e9:.1f} GB/s, {told_time(float(chosen.latency_s[0]))} of it latency\n"
-        )
+    click.echo(
+        f"all-reduce of {size:,.0f} bytes, {gpus} x {place.gpu.name} on {nodes} node{'s' * (nodes > 1)}\n"
+    )
+    click.echo(
+        f"NCCL: {told_time(seconds)} by {algorithm}, {protocol}; bus bandwidth "
+        f"{bus / 1e9:.1f} GB/s, {told_time(float(chosen.latency_s[0]))} of it latency\n"
+    )
     columns = (Column("COLLECTIVE"), Column("TIME", right=True), Column("", flexible=True))
     longest = max(value for _, value in rows)
     table = [[name, told_time(value), bar(value / longest)] for name, value in rows]

@@ -43,7 +43,7 @@ def place_of(
     try:
         found = find_gpu(gpu)
         network = find_network(net, transport=transport) if net else Network()
-        if nodes > 1 and net is None:
+        if nodes > 1 and not net:
             network = find_network("100Gb", transport=transport or "rdma")
             click.echo("no --net given: 100 Gb/s RDMA is taken", err=True)
         inside = find_link(link or found.link)

@@ -1,5 +1,6 @@
 """`muster sim validate`: every prediction beside its measurement, and the errors by group."""
 
+import json
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -114,6 +115,8 @@ def validate(
     click.echo(
         f"\nof {ranking.pairs} pairs that differ by more than 5 %, "
         f"{ranking.right} are ranked rightly ({ranking.percent:.1f} %)"
+        if ranking.pairs
+        else "\nno two of them are ways to do the same"
     )
     if fitting:
         click.echo("constants: " + ", ".join(f"{k}={v:g}" for k, v in found.constants.items()))
@@ -126,6 +129,11 @@ def _cases(file: Path) -> tuple[list[Case], list[Failed]]:
         cases, failed = read_points(document)
     except OSError as error:
         raise _bad(f"{file} cannot be read: {reason(error)}") from None
+    except json.JSONDecodeError as error:
+        told = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        raise _bad(f"{file} is not JSON: {told}") from None
+    except UnicodeDecodeError:
+        raise _bad(f"{file} is no text in UTF-8, and no archive of profiles") from None
     except (ValueError, EOFError, tarfile.TarError) as error:
         raise _bad(f"{file}: {error}") from None
     if not cases:

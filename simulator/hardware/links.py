@@ -97,7 +97,7 @@ def find_link(name: object) -> IntraLink:
         if generation == 4 and "h800" in text:
             return LINKS["nvlink4-h800"]
         return LINKS[f"nvlink{generation}"]
-    pcie = re.search(r"pci ?e?(?: ?express)?(?: ?gen)? ?v?([2-5])?", text)
-    if pcie:
+    pcie = re.search(r"pci ?e?(?: ?express)?(?: ?gen)? ?v?(\d+)?", text)
+    if pcie and f"pcie{pcie[1] or 3}" in LINKS:
         return LINKS[f"pcie{pcie[1] or 3}"]
     raise UnknownHardware("intra-node link", name, list(LINKS))

@@ -126,6 +126,8 @@ def find_network(
     kind = find_transport(transport)
     if not text and not gbps:
         return Network()
+    if str(name).strip().startswith("-"):
+        raise UnknownHardware("network", name, list(RATES_GBPS))
     if kind is Transport.NONE:
         kind = Transport.RDMA if _RDMA.search(text) else Transport.TCP
     count = _COUNT.match(text)

@@ -73,7 +73,11 @@ def leave_one_out(cases: Sequence[Case], start: Constants = FITTED) -> Validatio
     parts: list[Validation] = []
     for block in BLOCKS:
         own = [case for case in cases if block.takes(case)]
-        by = "system" if len({case.point.fields.get("system") for case in own}) > 1 else "series"
+        by = (
+            "system"
+            if len({str(case.point.fields.get("system")) for case in own}) > 1
+            else "series"
+        )
         for name in dict.fromkeys(str(case.point.fields.get(by)) for case in own):
             rest = [case for case in own if str(case.point.fields.get(by)) != name]
             out = [case for case in own if str(case.point.fields.get(by)) == name]

@@ -21,6 +21,8 @@ KINDS = (
     "time_to_train",
     "type_ratio",
 )
+# More of anything than a file of measurements can mean.
+COUNT_MAX = 1_000_000_000
 
 
 class BadPoint(ValueError):
@@ -68,8 +70,8 @@ class Point:
 
     def count(self, name: str, default: int | None = None) -> int:
         value = int(self.number(name, None if default is None else float(default)))
-        if value < 1:
-            raise BadPoint(f"{name} must be at least 1")
+        if not 1 <= value <= COUNT_MAX:
+            raise BadPoint(f"{name} must be from 1 to {COUNT_MAX:,}")
         return value
 
 

@@ -197,7 +197,7 @@ def _ranking(rows: Sequence[Scored], points: Mapping[str, Point]) -> Ranking:
     for row in rows:
         fields = points[row.id].fields
         if row.kind in ("train", "llm_iter"):
-            key = (row.system, row.kind, fields.get("model"), fields.get("n_gpus"), row.unit)
+            key = (row.system, row.kind, str(fields.get("model")), fields.get("n_gpus"), row.unit)
             alike.setdefault(key, []).append(row)
     right = pairs = 0
     for group in alike.values():

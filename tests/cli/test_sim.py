@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import EXAMPLES, Muster
 from tests.simulator.test_validation import BASELINE, POINT
 
@@ -125,3 +127,59 @@ def test_two_ways_to_leave_points_out_are_not_one_question(muster: Muster, tmp_p
     ran = muster("sim", "validate", "--points", file, "--leave-one-out", "--leave-largest-out")
     assert ran.code == 2
     assert "two questions" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("collective", "--gpus", "1"), "nobody to exchange with; say --gpus 2 or more"),
+        (("collective", "--link", "pcie9"), "no intra-node link 'pcie9'"),
+        (("collective", "--size", "-5"), "'-5' is no size"),
+        (("step", "--gpus", "16", "--nodes", "2", "--net=-5GbE"), "no network '-5GbE'"),
+        (("step", "--gpus", "3", "--nodes", "8"), "3 GPUs cannot fill 8 nodes"),
+        (("step", "--gpus", "0"), "0 is not in the range"),
+    ],
+)
+def test_nonsense_is_answered_by_a_sentence(
+    muster: Muster, words: tuple[str, ...], said: str
+) -> None:
+    ran = muster("sim", *words)
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_an_empty_network_between_nodes_is_no_infinite_one(muster: Muster) -> None:
+    where = ("--gpus", "16", "--nodes", "2", "--json")
+    for command in ("step", "collective"):
+        ran = muster("sim", command, *where, "--net", "")
+        assert "100 Gb/s RDMA is taken" in ran.err
+        assert ran.json == muster("sim", command, *where).json
+
+
+def test_points_of_the_wrong_types_fail_alone(muster: Muster, tmp_path: Path) -> None:
+    file = tmp_path / "points.json"
+    odd = {"id": "odd", "kind": "llm_iter", "system": ["l"], "series": {}, "model": [1], "gpu": 7}
+    vast = POINT | {"id": "vast", "n_gpus": 1e30, "n_nodes": 1e30}
+    file.write_text(json.dumps({"points": [BASELINE, POINT, odd, vast, 7]}), "utf-8")
+    for way in ((), ("--leave-one-out",), ("--leave-largest-out",), ("--fit",)):
+        ran = muster("sim", "validate", "--points", file, "--summary", *way)
+        assert ran.code == 0, ran.err
+    shown = muster("sim", "validate", "--points", file)
+    assert "odd" in shown.err + shown.out
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"{", "is not JSON: line 1, column 2"), (b"\xff\xfe\x8b", "is no text in UTF-8")],
+)
+def test_a_file_that_is_no_json_is_told_so(
+    muster: Muster, tmp_path: Path, content: bytes, said: str
+) -> None:
+    file = tmp_path / "points.json"
+    file.write_bytes(content)
+    ran = muster("sim", "validate", "--points", file)
+    assert ran.code == 2
+    assert said in ran.err
+    cluster = muster("sim", "cluster", file)
+    assert cluster.code == 2
+    assert "codec" not in cluster.err
