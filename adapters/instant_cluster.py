@@ -16,6 +16,8 @@ from controlplane.job import Job
 from controlplane.model import Cause, Exit, NodeInfo
 
 Running = tuple[str, int]
+# Ranks of which something is there that can be stopped.
+_STOPPED = (RankState.PENDING, RankState.RUNNING, RankState.LOST)
 
 
 class InstantCluster:
@@ -68,16 +70,15 @@ class InstantCluster:
             node = attempt.placement[index].node
             if index in wanted and node not in self.down:
                 known[index] = (rank.incarnation, node)
-        runs: dict[int, list[int]] = {}
-        for index, rank in enumerate(attempt.ranks):
-            if rank.state is RankState.PENDING and index in known:
-                runs.setdefault(rank.incarnation, []).append(index)
-        started_any = bool(runs)
-        for run, started in runs.items():
-            report = c.ReportRanks(
-                job=job.id, attempt=attempt.number, started=tuple(started), incarnation=run
-            )
-            self._report(report)
+        started_any = False
+        for run, ranks in attempt.runs(RankState.PENDING).items():
+            started = tuple([index for index in ranks if index in known])
+            if started:
+                started_any = True
+                report = c.ReportRanks(
+                    job=job.id, attempt=attempt.number, started=started, incarnation=run
+                )
+                self._report(report)
         if known.keys() == wanted and (started_any or key not in self._ends):
             # Whoever is made whole again does its work from the start.
             self._ends[key] = self._ends.get(key, 0) + 1
@@ -110,11 +111,7 @@ class InstantCluster:
         attempt = job.attempt
         assert attempt is not None
         self._ranks.pop((job.id, attempt.number), None)
-        runs: dict[int, list[int]] = {}
-        for index, rank in enumerate(attempt.ranks):
-            if rank.state in (RankState.PENDING, RankState.RUNNING, RankState.LOST):
-                runs.setdefault(rank.incarnation, []).append(index)
-        for run, gone in runs.items():
+        for run, gone in attempt.runs(*_STOPPED).items():
             report = c.ReportRanks(
                 job=job.id, attempt=attempt.number, gone=tuple(gone), incarnation=run
             )

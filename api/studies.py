@@ -16,7 +16,7 @@ from api.wire import BODIES, BODY_PROBLEMS, misfit
 from controlplane.codec import from_row
 from controlplane.errors import Rejected
 from simulator.topology import BadCluster
-from studies.whatif import ClusterFile, WhatIf, study_of
+from studies.whatif import ClusterFile, Options, WhatIf, study_of
 from studies.workloads.csv_trace import write_csv
 from studies.workloads.event_log import trace_of_events
 from studies.workloads.trace import BadTrace
@@ -30,7 +30,7 @@ class ClusterDocument(Struct, frozen=True, forbid_unknown_fields=True):
     document: dict[str, Any]
 
 
-class WhatIfRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WhatIfRequest(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A question, as `muster whatif` asks it. Lists span a grid, whose first point is the base.
 
     The workload is `trace_csv` (id,submit,gpus,duration and more), or without it the jobs that have
@@ -38,30 +38,9 @@ class WhatIfRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     trace_csv: str | None = None
-    gpus: tuple[Annotated[int, Meta(ge=1, le=1_000_000)], ...] = ()
-    nodes: tuple[str, ...] = ()
     clusters: tuple[ClusterDocument, ...] = ()
-    policies: tuple[str, ...] = ("fifo",)
-    loads: tuple[float, ...] = (1.0,)
-    faults: tuple[str, ...] = ("none",)
-    checkpoint_s: tuple[float, ...] = (0.0,)
-    checkpoint_write_s: float = 0.0
-    autoscale_from: tuple[int | None, ...] = (None,)
-    boot_s: float = 300.0
-    idle_s: float = 600.0
-    prices: tuple[float, ...] = (0.0,)
-    quotas: tuple[dict[str, Annotated[int, Meta(ge=0)]], ...] = ({},)
-    start_s: float = 0.0
-    stop_s: float = 0.0
-    begin_s: float = 0.0
-    length_s: float | None = None
-    until_s: float | None = None
-    synthetic_days: float | None = None
+    # Fewer than at the terminal: others wait for this server.
     replications: Annotated[int, Meta(ge=1, le=1_000)] = 1
-    seed: Annotated[int, Meta(ge=0, le=2**53)] = 0
-    goal: str = ""
-    recorded_on: str = ""
-    reasons: bool = False
 
 
 class StudyView(Struct, frozen=True, kw_only=True):

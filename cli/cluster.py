@@ -13,7 +13,7 @@ from cli.cluster_tables import nodes_table, queues_table, status
 from cli.key_values import merged, read_settings, with_named
 from cli.options import output_option, url_option
 from cli.policy import POLICY
-from cli.tables import Column, Table, write, write_json, write_yaml
+from cli.tables import Column, Table, write, write_as
 from cli.times import span
 from controlplane.kinds.quantities import parse
 from controlplane.model import Policy
@@ -29,7 +29,7 @@ def _show(items: Sequence[NodeView] | Sequence[QueueView], output: str) -> None:
         for item in items:
             click.echo(item.name)
     else:
-        (write_json if output == "json" else write_yaml)({"items": items})
+        write_as(output, {"items": items})
 
 
 # ---------------------------------------------------------------- node
@@ -67,7 +67,7 @@ def node_get(name: str, output: str, url: str | None) -> None:
     """Show one node and what runs on it."""
     found = run(_node(name, url))
     if output != "table":
-        (write_json if output == "json" else write_yaml)(found)
+        write_as(output, found)
         return
     memory = f", {found.gpu_memory_mib // 1024} GiB each" if found.gpu_memory_mib else ""
     facts: dict[str, str | Text] = {
@@ -169,7 +169,7 @@ def queue_get(name: str, output: str, url: str | None) -> None:
     """Show one queue and who waits in it."""
     found, waiting, now = run(_queue(name, url))
     if output != "table":
-        (write_json if output == "json" else write_yaml)(found)
+        write_as(output, found)
         return
     write(queues_table([found]))
     if waiting:

@@ -21,7 +21,7 @@ from cli.options import (
     parse_job,
     url_option,
 )
-from cli.tables import write, write_json, write_yaml
+from cli.tables import write, write_as
 from cli.times import clock_time
 from cli.watching import repaint, report
 from controlplane.job import Phase
@@ -101,7 +101,7 @@ def _show_list(jobs: list[JobView], now: float, output: str, all_namespaces: boo
             for job in jobs:
                 click.echo(f"{job.namespace}/{job.name}")
         case _:
-            (write_json if output == "json" else write_yaml)({"items": jobs})
+            write_as(output, {"items": jobs})
 
 
 def _refuse_watch(output: str) -> None:
@@ -167,7 +167,7 @@ def get(job: str, namespace: str, output: str, watch: bool, url: str | None) -> 
         case "name":
             click.echo(str(name))
         case _:
-            (write_json if output == "json" else write_yaml)(found)
+            write_as(output, found)
 
 
 async def _get(url: str | None, name: JobName) -> tuple[JobDetail, float]:
@@ -209,7 +209,7 @@ def why(job: str, namespace: str, output: str, url: str | None) -> None:
         if told := forecast_line(found.forecast):
             click.echo(told)
     else:
-        (write_json if output == "json" else write_yaml)(found)
+        write_as(output, found)
 
 
 async def _why(url: str | None, name: JobName) -> WhyAnswer:

@@ -8,7 +8,7 @@ from msgspec import to_builtins
 from cli.client import connect, run
 from cli.key_values import merged, read_settings
 from cli.options import output_option, url_option
-from cli.tables import write_json, write_yaml
+from cli.tables import write_as
 
 POLICY = "/v1/policy"
 
@@ -31,7 +31,7 @@ def policy() -> None:
 @url_option
 def policy_get(output: str, url: str | None) -> None:
     """Show the policy, every setting spelt out."""
-    (write_json if output == "json" else write_yaml)(run(_get(url)))
+    write_as(output, run(_get(url)))
 
 
 async def _get(url: str | None) -> dict[str, Any]:

@@ -8,11 +8,14 @@ import msgspec
 
 from api.telemetry import DeviceView, LinkView, TelemetryView
 from cli.client import Client
+from cli.tables import Column
 
 PATH = "/v1/telemetry"
 # A link is worth a line when it is this full.
 BUSY = 0.5
 LINKS_SHOWN = 5
+# What `Sum.cells` fills.
+COUNTERS = tuple(Column(name, right=True) for name in ("DUTY", "MEMORY", "TEMP", "POWER"))
 
 
 class Sum(NamedTuple):
@@ -30,7 +33,8 @@ class Sum(NamedTuple):
         if not self.gpus:
             return ["-", "-", "-", "-"]
         total = self.memory_total_mib
-        memory = f"{self.memory_used_mib / 1024:.0f}/{total / 1024:.0f}G" if total else "-"
+        digits = 1 if self.gpus == 1 else 0
+        memory = f"{self.memory_used_mib / 1024:.{digits}f}/{total / 1024:.0f}G" if total else "-"
         heat = f"{self.temperature_c:.0f}C" if self.temperature_c else "-"
         power = f"{self.power_w:,.0f}W" if self.power_w else "-"
         return [f"{100 * self.duty:.0f}%", memory, heat, power]
@@ -44,10 +48,10 @@ def by(devices: Iterable[DeviceView], key: Callable[[DeviceView], str]) -> dict[
     groups = defaultdict[str, list[DeviceView]](list)
     for device in devices:
         groups[key(device)].append(device)
-    return {name: _sum(found) for name, found in groups.items()}
+    return {name: summed(found) for name, found in groups.items()}
 
 
-def _sum(devices: Sequence[DeviceView]) -> Sum:
+def summed(devices: Sequence[DeviceView]) -> Sum:
     return Sum(
         len(devices),
         sum(d.duty for d in devices) / len(devices),

@@ -12,7 +12,7 @@ from cli.ending import exit_with, wait_for_all
 from cli.forecast_lines import forecast_line
 from cli.job_tables import indices
 from cli.options import JobName, output_option, url_option
-from cli.tables import Column, Table, write, write_json, write_yaml
+from cli.tables import Column, Table, write, write_as
 from controlplane.queries import JobDetail, JobView
 from studies.forecast_answers import PlanAnswer
 
@@ -149,4 +149,4 @@ def _show(items: Sequence[PlanAnswer] | Sequence[JobView], output: str) -> None:
             click.echo(f"{item.namespace}/{item.name}")
         return
     value = items[0] if len(items) == 1 else {"items": items}
-    (write_json if output == "json" else write_yaml)(value)
+    write_as(output, value)

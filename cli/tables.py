@@ -113,6 +113,11 @@ def write_yaml(value: object) -> None:
     click.echo(to_yaml(value), nl=False)
 
 
+def write_as(output: str, value: object) -> None:
+    """In the form that `--output` asked for, if that is one for programs."""
+    (write_json if output == "json" else write_yaml)(value)
+
+
 def to_yaml(value: object) -> str:
     plain: Any = msgspec.to_builtins(value, str_keys=True)
     text: str = yaml.dump(plain, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)

@@ -17,10 +17,10 @@ from cli.options import (
     parse_job,
     url_option,
 )
-from cli.readings import Sum, by, link_lines, plain, read
-from cli.tables import Column, Table, phase, write, write_json, write_yaml
+from cli.readings import COUNTERS, Sum, by, link_lines, plain, read
+from cli.tables import Column, Table, phase, write, write_as
 from cli.times import span
-from cli.top_devices import show_now, show_past
+from cli.top_devices import show
 from controlplane.queries import JobView, NodeView
 
 NODES = "/v1/nodes"
@@ -54,15 +54,12 @@ _last_option = click.option(
 def top_node(name: str | None, last: float | None, output: str, url: str | None) -> None:
     """GPUs in use on each node, and what their counters show; or GPU by GPU on one node."""
     if name is not None:
-        if last is None:
-            show_now(url, output, node=name)
-        else:
-            show_past(url, output, last, node=name)
+        show(url, output, last, node=name)
         return
     _refuse_last(last)
     nodes, seen = run(_nodes(url))
     if output != "table":
-        (write_json if output == "json" else write_yaml)({"items": nodes} | plain(seen))
+        write_as(output, {"items": nodes} | plain(seen))
         return
     sums = by(seen.devices, lambda device: device.node)
     columns = (
@@ -70,10 +67,7 @@ def top_node(name: str | None, last: float | None, output: str, url: str | None)
         Column("STATUS"),
         Column("GPU"),
         Column("USED", right=True),
-        Column("DUTY", right=True),
-        Column("MEMORY", right=True),
-        Column("TEMP", right=True),
-        Column("POWER", right=True),
+        *COUNTERS,
         Column("JOBS", flexible=True),
     )
     write(Table(columns, [_node_row(node, sums.get(node.name, Sum())) for node in nodes]))
@@ -127,16 +121,12 @@ def top_job(
 ) -> None:
     """Jobs that hold GPUs, the largest first, and their counters; or one job, rank by rank."""
     if name is not None:
-        full = str(parse_job(name, namespace))
-        if last is None:
-            show_now(url, output, job=full)
-        else:
-            show_past(url, output, last, job=full)
+        show(url, output, last, job=str(parse_job(name, namespace)))
         return
     _refuse_last(last)
     jobs, nodes, seen, now = run(_holders(url, None if all_namespaces else namespace))
     if output != "table":
-        (write_json if output == "json" else write_yaml)({"items": jobs})
+        write_as(output, {"items": jobs})
         return
     if not jobs:
         click.echo("no job holds GPUs")
@@ -152,10 +142,7 @@ def top_job(
         Column("OF", right=True),
         Column("FOR", right=True),
         Column("GPU-HOURS", right=True),
-        Column("DUTY", right=True),
-        Column("MEMORY", right=True),
-        Column("TEMP", right=True),
-        Column("POWER", right=True),
+        *COUNTERS,
         Column("NODES", flexible=True),
     )
     sums = by(seen.devices, lambda device: device.job)

@@ -7,8 +7,8 @@ from rich.text import Text
 
 from api.telemetry import DeviceView, HistoryList, HistoryView, PointView, TelemetryView
 from cli.client import connect, run
-from cli.readings import read
-from cli.tables import Column, Table, write, write_json, write_yaml
+from cli.readings import COUNTERS, read, summed
+from cli.tables import Column, Table, write, write_as
 from cli.times import span
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -18,10 +18,7 @@ _NOW = (
     Column("RANK", right=True),
     Column("NODE"),
     Column("GPU", right=True),
-    Column("DUTY", right=True),
-    Column("MEMORY", right=True),
-    Column("TEMP", right=True),
-    Column("POWER", right=True),
+    *COUNTERS,
     Column("JOB", flexible=True),
 )
 _PAST = (
@@ -37,12 +34,21 @@ _PAST = (
 )
 
 
-def show_now(url: str | None, output: str, *, job: str = "", node: str = "") -> None:
-    """What the devices of a job, or of a node, report at this moment."""
+def show(
+    url: str | None, output: str, last_s: float | None, *, job: str = "", node: str = ""
+) -> None:
+    """What the devices of a job, or of a node, report: now, or over the last so many seconds."""
+    if last_s is None:
+        _show_now(url, output, job, node)
+    else:
+        _show_past(url, output, last_s, job, node)
+
+
+def _show_now(url: str | None, output: str, job: str, node: str) -> None:
     seen = run(_seen(url))
     devices = [d for d in seen.devices if (d.job == job if job else d.node == node)]
     if output != "table":
-        (write_json if output == "json" else write_yaml)({"items": devices})
+        write_as(output, {"items": devices})
     elif not devices:
         click.echo(seen.problem or f"nothing is measured of {job or node} at the moment")
     else:
@@ -56,27 +62,19 @@ async def _seen(url: str | None) -> TelemetryView:
 
 
 def _now_row(device: DeviceView) -> list[str | Text]:
-    total = device.memory_total_mib
-    memory = f"{device.memory_used_mib / 1024:.1f}/{total / 1024:.0f}G" if total else "-"
     return [
         _rank(device.rank),
         device.node,
         str(device.device),
-        f"{100 * device.duty:.0f}%",
-        memory,
-        f"{device.temperature_c:.0f}C" if device.temperature_c else "-",
-        f"{device.power_w:,.0f}W" if device.power_w else "-",
+        *summed([device]).cells(),
         device.job or "-",
     ]
 
 
-def show_past(
-    url: str | None, output: str, last_s: float, *, job: str = "", node: str = ""
-) -> None:
-    """What they reported over so many seconds."""
+def _show_past(url: str | None, output: str, last_s: float, job: str, node: str) -> None:
     found = run(_history(url, last_s, job=job, node=node))
     if output != "table":
-        (write_json if output == "json" else write_yaml)({"items": found.items})
+        write_as(output, {"items": found.items})
     elif not found.items:
         click.echo(f"nothing was measured of {job or node} in the last {span(last_s)}")
     else:

@@ -114,6 +114,14 @@ class Attempt(Value, frozen=True, kw_only=True):
         """The thousandths of its device that a rank has, or 0 for whole devices."""
         return self.shares[rank] if rank < len(self.shares) else 0
 
+    def runs(self, *states: RankState) -> dict[int, list[int]]:
+        """The ranks in these states, by how often each was started anew: a report is about one."""
+        found: dict[int, list[int]] = {}
+        for index, rank in enumerate(self.ranks):
+            if rank.state in states:
+                found.setdefault(rank.incarnation, []).append(index)
+        return found
+
     @property
     def gpus(self) -> float:
         """How many GPUs the whole attempt was given."""

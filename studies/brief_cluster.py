@@ -74,14 +74,14 @@ class BriefCluster:
         if job is None or _attempt(job).number != told[1]:
             return
         del self._jobs[job.id]
-        for run, ranks in _holding(_attempt(job)).items():
+        for run, ranks in _attempt(job).runs(*HOLDING).items():
             exits = tuple([Exit(rank, 0) for rank in ranks])
             self._report(c.ReportRanks(job=job.id, attempt=told[1], exited=exits, incarnation=run))
 
     def _tell_gone(self, job: Job, only: RankState | None = None) -> None:
         """Whoever is told to go is gone at once."""
         attempt = _attempt(job)
-        for run, ranks in _holding(attempt).items():
+        for run, ranks in attempt.runs(*HOLDING).items():
             gone = tuple([i for i in ranks if only is None or attempt.ranks[i].state is only])
             if gone:
                 number = attempt.number
@@ -91,12 +91,3 @@ class BriefCluster:
 def _attempt(job: Job) -> Attempt:
     assert job.attempt is not None, job
     return job.attempt
-
-
-def _holding(attempt: Attempt) -> dict[int, list[int]]:
-    """The ranks that hold devices, by how often each was started anew."""
-    runs: dict[int, list[int]] = {}
-    for index, rank in enumerate(attempt.ranks):
-        if rank.state in HOLDING:
-            runs.setdefault(rank.incarnation, []).append(index)
-    return runs

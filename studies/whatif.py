@@ -7,9 +7,10 @@ result = ask(WhatIf(trace="jobs.csv", nodes=("16x8", "24x8"), policies=("fifo", 
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from controlplane.model import Queue
@@ -39,14 +40,14 @@ class ClusterFile(msgspec.Struct, frozen=True):
     document: str
 
 
-class WhatIf(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A question. Fields with several values span a grid, of which the first point is the base."""
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a question may say besides its workload and its cluster files, whoever asks it.
 
-    trace: str
-    format: str = ""
-    gpus: tuple[int, ...] = ()
+    Fields with several values span a grid, of which the first point is the base.
+    """
+
+    gpus: tuple[Annotated[int, Meta(ge=1, le=1_000_000)], ...] = ()
     nodes: tuple[str, ...] = ()
-    clusters: tuple[ClusterFile, ...] = ()
     policies: tuple[str, ...] = ("fifo",)
     loads: tuple[float, ...] = (1.0,)
     faults: tuple[str, ...] = ("none",)
@@ -57,22 +58,30 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     idle_s: float = 600.0
     prices: tuple[float, ...] = (0.0,)
     # Queue -> the most GPUs that its jobs may hold together; several such tables span an axis.
-    quotas: tuple[dict[str, int], ...] = ({},)
+    quotas: tuple[dict[str, Annotated[int, Meta(ge=0)]], ...] = ({},)
     start_s: float = 0.0
     stop_s: float = 0.0
     begin_s: float = 0.0
     length_s: float | None = None
     until_s: float | None = None
     synthetic_days: float | None = None
-    replications: int = 1
-    seed: int = 0
+    replications: Annotated[int, Meta(ge=1, le=REPLICATIONS_MAX)] = 1
+    seed: Annotated[int, Meta(ge=0, le=2**53)] = 0
     # As in `wait_p90_s<=1h`: how many nodes until the wish comes true?
     goal: str = ""
-    window: tuple[float, float] | None = None
     # The trace's machines, as in `V100:25GbE`: then jobs whose model is known run at the speed that
     # the studied cluster gives them.
     recorded_on: str = ""
     reasons: bool = False
+
+
+class WhatIf(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A question."""
+
+    trace: str
+    format: str = ""
+    clusters: tuple[ClusterFile, ...] = ()
+    window: tuple[float, float] | None = None
     jobs_csv: bool = True
 
 
