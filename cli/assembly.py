@@ -12,7 +12,8 @@ from aiohttp import web
 
 from adapters.asyncio_clock import AsyncioClock
 from adapters.memory_log import MemoryLog
-from adapters.notes import FileNotes, PostgresNotes
+from adapters.notes import Notes
+from adapters.notes.file import FileNotes
 from adapters.pacer import Pacer
 from adapters.prometheus import PrometheusTelemetry
 from adapters.simulated_cluster import SimulatedCluster
@@ -196,7 +197,7 @@ def _simulated(
     clock: AsyncioClock,
     control: Control,
     origin: float,
-    notes: FileNotes | PostgresNotes | None,
+    notes: Notes | None,
 ) -> Joined:
     env = simpy.Environment(initial_time=clock.now() - origin)
     pacer = Pacer(env, clock.twin(), origin=origin)
@@ -211,19 +212,22 @@ def _simulated(
     return Joined(cluster, cluster, pacer.run)
 
 
-async def _notes(wanted: Wanted, stack: AsyncExitStack) -> FileNotes | PostgresNotes | None:
+async def _notes(wanted: Wanted, stack: AsyncExitStack) -> Notes | None:
     """What is kept beside the log; a log in memory has nothing that would outlive it."""
     match wanted.source.kind:
         case Kind.SQLITE:
             return FileNotes(wanted.source.path)
         case Kind.POSTGRES:
+            # Only here, since few need it.
+            from adapters.notes.postgres import PostgresNotes
+
             notes = PostgresNotes(wanted.source.place, clock=AsyncioClock())
             return await stack.enter_async_context(notes)
         case _:
             return None
 
 
-async def _look_at(notes: FileNotes | PostgresNotes, wanted: Wanted) -> None:
+async def _look_at(notes: Notes, wanted: Wanted) -> None:
     """Whoever leads alone learns at the start if they cannot be kept."""
     if wanted.standby:
         return

@@ -9,11 +9,11 @@ fenced out waits for its next turn instead.
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Protocol
 
 from msgspec.structs import replace
 
 from adapters.asyncio_clock import AsyncioClock
+from adapters.notes import Notes
 from api.control import Control
 from cli.elections import Election
 from cli.standby import Standby
@@ -41,17 +41,10 @@ _log = logging.getLogger("muster")
 def _ignored(report: Report) -> None: ...
 
 
-class Notes(Protocol):
-    """What is kept beside the log. Whoever leads keeps it, and begins with what the last one kept."""
-
-    async def load(self) -> None: ...
-
-    def release(self) -> None: ...
-
-
 class Supervisor:
     """With an election there are several control planes on the log: while another one leads, this
     one follows the log; and one that was fenced out or lost the election goes back to that.
+    Whoever leads keeps the notes beside the log, and begins with what the last one kept.
     """
 
     def __init__(

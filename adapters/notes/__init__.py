@@ -4,8 +4,16 @@ The log holds what was asked, reported and decided. What simulated checkpoints h
 forecasts were, is neither; losing it would change no decision. See docs/adr/0016.
 """
 
-from adapters.notes.book import Book
-from adapters.notes.file import FileNotes
-from adapters.notes.postgres import PostgresNotes
+from collections.abc import MutableMapping
+from typing import Any, Protocol
 
-__all__ = ["Book", "FileNotes", "PostgresNotes"]
+
+class Notes(Protocol):
+    def book(self, name: str) -> MutableMapping[Any, Any]:
+        """Empty, and not kept, until `load`."""
+
+    async def load(self) -> None:
+        """Begins to keep the books, from what was kept before; raises LogUnavailable."""
+
+    def release(self) -> None:
+        """Somebody else keeps them from now on."""

@@ -83,7 +83,10 @@ class PostgresNotes:
         return self._books[name]
 
     async def load(self) -> None:
-        """Begins to keep the books, from what was kept before."""
+        """Begins to keep the books, from what was kept before.
+
+        Who may not make the table works without: nothing that is decided depends on it.
+        """
         try:
             await self._write()
             async with self._turn:
@@ -91,6 +94,12 @@ class PostgresNotes:
                 for name, book in self._books.items():
                     rows = await session.fetch(READ, name)
                     book.replace({row["key"]: json.loads(row["value"]) for row in rows})
+        except asyncpg.InsufficientPrivilegeError as error:
+            _log.warning(
+                "checkpoints of simulated jobs and errors of forecasts are not kept: %s; "
+                "let this user create tables in the schema %s", error, self._schema,
+            )  # fmt: skip
+            return
         except _FAILURES as error:
             raise LogUnavailable(f"the notes beside the log cannot be read: {error}") from error
         self._keeping = True

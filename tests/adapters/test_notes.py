@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -10,8 +11,9 @@ import asyncpg
 import pytest
 
 from adapters.asyncio_clock import AsyncioClock
-from adapters.notes import FileNotes, PostgresNotes
 from adapters.notes import file as file_notes
+from adapters.notes.file import FileNotes
+from adapters.notes.postgres import PostgresNotes
 from controlplane.errors import LogUnavailable
 
 Notes = FileNotes | PostgresNotes
@@ -148,3 +150,21 @@ async def test_notes_are_written_when_the_server_is_back(
         await other.execute("ALTER TABLE away RENAME TO notes")
         await _until(lambda: other.fetchval("SELECT count(*) > 0 FROM notes"))
         await other.close()
+
+
+async def test_who_may_not_make_the_table_is_told_and_goes_on(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = await asyncpg.connect(database_url)
+    name = f"poor_{secrets.token_hex(4)}"
+    await other.execute(f"CREATE ROLE {name} LOGIN; REVOKE CREATE ON SCHEMA public FROM public")
+    url = database_url.replace("postgres@", f"{name}@")
+    assert url != database_url
+    async with PostgresNotes(url, clock=AsyncioClock(), schema="public") as notes:
+        book = notes.book("one")
+        with caplog.at_level(logging.WARNING, "muster"):
+            await notes.load()
+        book["a"] = 1
+    assert "let this user create tables in the schema public" in caplog.text
+    assert await other.fetchval("SELECT to_regclass('notes') IS NULL")
+    await other.close()

@@ -9,7 +9,8 @@ import pytest
 import simpy
 
 from adapters.asyncio_clock import AsyncioClock
-from adapters.notes import FileNotes, PostgresNotes
+from adapters.notes.file import FileNotes
+from adapters.notes.postgres import PostgresNotes
 from controlplane.commands import ReportCluster, ReportNodeLost, ReportRanks
 from controlplane.effects import Survey
 from controlplane.model import Cause, Training, Workload

@@ -8,10 +8,11 @@ import simpy
 
 from adapters.asyncio_clock import AsyncioClock
 from adapters.memory_log import MemoryLog
+from adapters.notes import Notes
 from adapters.pacer import Pacer
 from adapters.simulated_cluster import SimulatedCluster
 from api.control import Control, Unavailable
-from cli.supervisor import SNAPSHOT_EVENTS_MIN, Notes, Supervisor
+from cli.supervisor import SNAPSHOT_EVENTS_MIN, Supervisor
 from controlplane.commands import DefineQueue
 from controlplane.engine import EngineOptions
 from controlplane.errors import LogConflict, LogUnavailable
@@ -57,6 +58,9 @@ def define(name: str) -> DefineQueue:
 class CountedNotes:
     def __init__(self) -> None:
         self.loads = self.releases = 0
+
+    def book(self, name: str) -> dict[str, float]:
+        return {}
 
     async def load(self) -> None:
         self.loads += 1
