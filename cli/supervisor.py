@@ -112,8 +112,6 @@ class Supervisor:
 
     async def _lead(self, election: Election | None = None, known: Rebuilt | None = None) -> None:
         """Leads until the log refuses, or the election is lost."""
-        if self._notes is not None:
-            await self._notes.load()
         engine = Engine(
             self._clock.twin(),
             self._control.log,
@@ -125,6 +123,8 @@ class Supervisor:
         self._control.engine, self._epoch = engine, None
         self._control.takes_over_from = None if known is None else known.world.position
         engine.ask(self._announce)
+        # Reads are answered from what a standby knew while this is read.
+        await self._load_notes()
         work = [asyncio.create_task(engine.run()), asyncio.create_task(self._guard())]
         if election is not None:
             work.append(asyncio.create_task(election.lost()))
@@ -139,6 +139,15 @@ class Supervisor:
             await asyncio.gather(*work, return_exceptions=True)
             if self._notes is not None and election is not None:
                 self._notes.release()
+
+    async def _load_notes(self) -> None:
+        """No decision depends on them, so one who cannot read them leads all the same."""
+        if self._notes is None:
+            return
+        try:
+            await self._notes.load()
+        except LogUnavailable as error:
+            _log.warning("%s; going on without them", error)
 
     def _recorded(self, batch: Sequence[Recorded]) -> None:
         first = batch[0].event
