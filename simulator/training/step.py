@@ -8,6 +8,8 @@ from simulator.training.stragglers import slowest_on_nodes
 
 # The backward pass does twice the work of the forward pass.
 BACKWARD_SHARE = 2.0 / 3.0
+# How well a compute time must explain a measured one.
+EXACT = 1e-12
 
 
 class Step(NamedTuple):
@@ -71,11 +73,26 @@ def compute_from(
 ) -> float:
     """The compute time of one micro-batch that makes a step take as long as was measured.
 
-    `step` grows with it, so the two are brought together by bisection.
+    `step` grows with it, in pieces of straight lines, so the two are brought together by secants
+    that keep the answer between them: the end that stays counts half, so that both come nearer.
     """
+
+    def beyond(compute_s: float) -> float:
+        taken = step(compute_s, plan, lag, micro_batches=micro_batches, input_s=input_s).total_s
+        return taken - measured_s
+
     low, high = 0.0, measured_s / micro_batches
+    middle = high
+    under, over = beyond(low), beyond(high)
+    if under >= 0.0 or over <= 0.0:
+        return low if under >= 0.0 else high
     for _ in range(60):
-        middle = 0.5 * (low + high)
-        taken = step(middle, plan, lag, micro_batches=micro_batches, input_s=input_s).total_s
-        low, high = (middle, high) if taken < measured_s else (low, middle)
-    return 0.5 * (low + high)
+        middle = (low * over - high * under) / (over - under)
+        found = beyond(middle)
+        if abs(found) <= EXACT * measured_s:
+            return middle
+        if found > 0.0:
+            high, over, under = middle, found, 0.5 * under
+        else:
+            low, under, over = middle, found, 0.5 * over
+    return middle

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from simulator.hardware.gpus import Gpu, find_gpu
@@ -46,6 +47,10 @@ class Point:
             raise BadPoint(f"kind is {kind!r}; known are {', '.join(KINDS)}")
         return kind
 
+    @cached_property
+    def place(self) -> Place:
+        return _found(self)
+
     @property
     def is_baseline(self) -> bool:
         return self.fields.get("role") == "baseline"
@@ -77,6 +82,10 @@ class Point:
 
 def place_of(point: Point) -> Place:
     """Where the measurement was made."""
+    return point.place
+
+
+def _found(point: Point) -> Place:
     ranks = point.count("n_gpus")
     nodes = point.count("n_nodes", 1)
     if nodes > ranks:
