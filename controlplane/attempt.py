@@ -109,6 +109,8 @@ class Attempt(Value, frozen=True, kw_only=True):
     mended: int = 0
     # As in GangPlaced, or in the last StepPassed.
     step_at: float | None = None
+    # As in GangPlaced, until that time has come.
+    safe_until: float | None = None
 
     def share(self, rank: int) -> int:
         """The thousandths of its device that a rank has, or 0 for whole devices."""
@@ -156,6 +158,7 @@ def placed(event: e.GangPlaced, at: float) -> Attempt:
         shares=event.shares,
         flavor=event.flavor,
         step_at=event.step_at,
+        safe_until=event.safe_until,
     )
 
 

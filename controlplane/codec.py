@@ -24,6 +24,7 @@ EVENT_TYPES: dict[str, type[e.Event]] = {
         e.GangPlaced,
         e.GangHeld,
         e.StepPassed,
+        e.ProtectionEnded,
         e.RanksReplaced,
         e.RanksStarted,
         e.GangStarted,

@@ -6,6 +6,7 @@ were made, so each finds the world as the pass had left it.
 
 from controlplane import events as e
 from controlplane import restart
+from controlplane.asks import asks_of
 from controlplane.job import ACTIVE, CLAIMED, Job
 from controlplane.model import Cause, Restart
 from controlplane.scheduling.cycle import placed
@@ -19,6 +20,7 @@ from controlplane.scheduling.decisions import (
     Shrink,
     Start,
 )
+from controlplane.scheduling.protection import lost_s
 from controlplane.settling import Draft, settle, stop_attempt
 from controlplane.world import World
 
@@ -60,7 +62,10 @@ def _stop(world: World, job: Job, cause: Cause, message: str, now: float) -> lis
     assert job.attempt is not None, job
     assert job.phase in ACTIVE, job
     spends = restart.spends_budget(job.spec.restart, cause)
-    ledger = Restart(now, job.attempt.number, cause, spends, message=message)
+    every = asks_of(job.spec).checkpoint_every_s
+    lost = lost_s(now - job.attempt.placed_at, every) if cause is Cause.PREEMPTION else 0.0
+    number = job.attempt.number
+    ledger = Restart(now, number, cause, spends, message=message, lost_s=lost)
     stop_attempt(draft, restart.again(job, ledger, now))
     return settle(draft)
 

@@ -58,6 +58,14 @@ class GangPlaced(JobEvent, frozen=True):
     gpu_s: float = 0.0
     # When it will have had so much that others go before it, where they may then take its place.
     step_at: float | None = None
+    # Until when nobody may evict it, where the policy protects it for a while.
+    safe_until: float | None = None
+
+
+class ProtectionEnded(JobEvent, frozen=True):
+    """The gang has run so long that it may be evicted from here on."""
+
+    attempt: int
 
 
 class StepPassed(JobEvent, frozen=True):

@@ -35,6 +35,7 @@ MAKES_ROOM: frozenset[type[e.Event]] = frozenset(
         e.PolicySet,
         e.JobRestarting,
         e.StepPassed,
+        e.ProtectionEnded,
         e.EngineStarted,
     }
 )

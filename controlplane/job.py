@@ -70,6 +70,7 @@ PHASE_KEEPERS: frozenset[type[e.Event]] = frozenset(
         e.RanksReplaced,
         e.GangHeld,
         e.StepPassed,
+        e.ProtectionEnded,
         e.AttemptEnded,
         e.CodeResolved,
         e.JobScaled,
@@ -171,6 +172,10 @@ def _held(job: Job, event: e.GangHeld, at: float, position: int) -> Job:
 
 def _step_passed(job: Job, event: e.StepPassed, at: float, position: int) -> Job:
     return replace(job, attempt=replace(_attempt(job), step_at=event.next_at))
+
+
+def _protection_ended(job: Job, event: e.ProtectionEnded, at: float, position: int) -> Job:
+    return replace(job, attempt=replace(_attempt(job), safe_until=None))
 
 
 def _ranks_replaced(job: Job, event: e.RanksReplaced, at: float, position: int) -> Job:
@@ -333,6 +338,7 @@ EVOLVE: dict[type[e.Event], Callable[[Job, Any, float, int], Job]] = {
     e.RanksReplaced: _ranks_replaced,
     e.GangHeld: _held,
     e.StepPassed: _step_passed,
+    e.ProtectionEnded: _protection_ended,
     e.AttemptEnded: _attempt_ended,
     e.JobRestarting: _gang_restarting,
     e.JobRequeued: _requeued,
@@ -417,6 +423,8 @@ def deadline(job: Job) -> float | None:
             due_at = _earlier(due_at, attempt.placed_at + spec.start_timeout_s)
         if attempt.step_at is not None:
             due_at = _earlier(due_at, attempt.step_at)
+        if attempt.safe_until is not None:
+            due_at = _earlier(due_at, attempt.safe_until)
     return due_at
 
 

@@ -341,6 +341,8 @@ class Restart(Value, frozen=True):
     exit_code: int | None = None
     node: str = ""
     message: str = ""
+    # Of an eviction: for how many seconds it had run that are lost.
+    lost_s: float = 0.0
 
 
 class Discipline(StrEnum):
@@ -459,6 +461,8 @@ class Policy(Value, frozen=True, kw_only=True):
     planned_max: int = 100
     # A gang is safe from preemption until it has run so long.
     protected_s: float = 0.0
+    # Whoever was evicted is then safe for twice as long as the longest run it lost, up to this.
+    second_chance_s_max: float = 600.0
     # A node that was lost so often within a day takes no more work until somebody uncordons it.
     quarantine_after: int | None = None
     # Whether it is recorded when the reason changes for which a job waits.

@@ -110,6 +110,7 @@ def _policy_problems(policy: Policy) -> Iterator[str]:
         "estimate_s_default": policy.estimate_s_default,
         "planned_max": policy.planned_max,
         "protected_s": policy.protected_s,
+        "second_chance_s_max": policy.second_chance_s_max,
         "quarantine_after": policy.quarantine_after,
     }
     for field, number in numbers.items():

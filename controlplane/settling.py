@@ -214,6 +214,8 @@ def _attempt_due(draft: Draft, attempt: Attempt) -> None:
     job, now, limit_s = draft.job, draft.now, draft.job.spec.start_timeout_s
     if attempt.step_at is not None and attempt.step_at <= now:
         _pass_step(draft, attempt, attempt.step_at)
+    if attempt.safe_until is not None and attempt.safe_until <= now:
+        draft.add(e.ProtectionEnded(job.id, attempt.number))
     if _is_past(job.crippled_at, job.spec.scheduling.recovery_timeout_s, now):
         _give_up_repair(draft, attempt)
         return

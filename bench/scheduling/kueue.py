@@ -6,6 +6,8 @@ quota-only suites get one node that has room for all quota, as Kueue's have no n
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from bench.scheduling.worlds import Arrival, Bench, Ran, job
 from controlplane.model import (
     Discipline,
@@ -19,6 +21,13 @@ from controlplane.model import (
 )
 
 POLICY = Policy(discipline=Discipline.FIFO_FIT, levels=("block", "rack"), records_reasons=False)
+# The same suite under other rules: what eager eviction costs, and what a plain protection gives.
+OTHER_POLICIES = {
+    "evicting eagerly as Kueue does (second_chance_s_max=0)": replace(
+        POLICY, second_chance_s_max=0.0
+    ),
+    "everyone's first second protected (protected_s=1)": replace(POLICY, protected_s=1.0),
+}
 PREEMPT = Preempt(within_queue=WithinQueue.LOWER, reclaim=Reclaim.ANY)
 
 

@@ -57,7 +57,8 @@ def _movable(snapshot: Snapshot, gone: Sequence[str]) -> list[Victim]:
         beside = any(slot.node in left for slot in _slots(v.job))
         return v.milli, v.priority, not beside, -v.admitted_at, v.job.id
 
-    movable = [v for v in pool if v.job.id not in gone and _moves(v.job) < MOVES_MAX]
+    may_move = [v for v in pool if v.job.id not in gone and not v.is_safe]
+    movable = [v for v in may_move if _moves(v.job) < MOVES_MAX]
     return sorted(movable, key=key)
 
 

@@ -21,6 +21,7 @@ from controlplane.scheduling.groups import Groups
 from controlplane.scheduling.holding import Explains, Holder
 from controlplane.scheduling.making_room import RoomMaker
 from controlplane.scheduling.order import Heads
+from controlplane.scheduling.protection import safe_until
 from controlplane.scheduling.quota_gate import QuotaGate
 from controlplane.scheduling.repair import repair
 from controlplane.scheduling.smaller import fewer_replicas
@@ -54,7 +55,9 @@ def placed(world: World, job: Job, found: Fit, now: float) -> GangPlaced:
     if discipline is Discipline.LEAST_ATTAINED:
         step, gpus = attained_step(had), gpus_of(found)
         step_at = next_step_at(step, had_gpu_s=had, gpus=gpus, at=now)
-    return GangPlaced(job.id, number, found.placement, found.shares, found.flavor, had, step_at)
+    safe = safe_until(world, job, now)
+    where, shares, flavor = found
+    return GangPlaced(job.id, number, where, shares, flavor, had, step_at, safe)
 
 
 class Pass:

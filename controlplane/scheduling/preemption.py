@@ -135,14 +135,14 @@ def _is_over(victim: Branch, preemptor: Branch) -> bool:
 
 def classic(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
     tree = snapshot.coming_tree(flavor)
-    own = in_order(snapshot, _own(snapshot, gang))
+    own = _own(snapshot, gang)
     rules = rules_for(snapshot, gang.queue)
     branch = tree.branches[gang.queue]
     is_under = branch.used < branch.subtree
     reclaims = rules.borrow_below is not None or is_under
     others = _others(snapshot, gang, tree) if reclaims else []
     if not others:
-        return Search(snapshot, gang, flavor, _fits(gang)).fewest(own)
+        return Search(snapshot, gang, flavor, _fits(gang)).fewest(in_order(snapshot, own))
     if rules.borrow_below is not None:
         below = min(gang.priority, rules.borrow_below + 1)
         if not is_under:
@@ -155,7 +155,7 @@ def classic(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
         found = search.fewest(everyone)
         if found is not None:
             return found
-    return Search(snapshot, gang, flavor, _fits(gang)).fewest(own)
+    return Search(snapshot, gang, flavor, _fits(gang)).fewest(in_order(snapshot, own))
 
 
 def _fits(gang: Gang, *, borrows: bool = True, below: int | None = None) -> Allowed:

@@ -17,6 +17,7 @@ from controlplane.lines import attained_by
 from controlplane.model import Discipline
 from controlplane.scheduling.fitting import Fit, fit
 from controlplane.scheduling.gangs import Gang
+from controlplane.scheduling.protection import lost_s, protected_s
 from controlplane.scheduling.quota import RESOURCE, QuotaTree
 from controlplane.scheduling.snapshot import Snapshot, held_milli
 
@@ -33,6 +34,8 @@ class Victim(NamedTuple):
     admitted_at: float
     milli: int
     ranks: tuple[int, ...] = ()
+    # It is protected for now, and may only be asked for what it can do without.
+    is_safe: bool = False
 
     @property
     def queue(self) -> str:
@@ -61,11 +64,12 @@ def running(snapshot: Snapshot, queue: str) -> list[Victim]:
         job = world.jobs[job_id]
         gang, attempt = snapshot.gang(job_id), job.attempt
         assert attempt is not None
-        if not gang.preemptible or now - attempt.placed_at < world.policy.protected_s:
+        is_safe = now - attempt.placed_at < protected_s(world, job)
+        if not gang.preemptible or (is_safe and gang.elastic is None):
             continue
         priority = effective_priority(snapshot, job, gang)
         milli = held_milli(attempt, snapshot.ranks_staying(job))
-        found.append(Victim(job, gang, priority, attempt.placed_at, milli))
+        found.append(Victim(job, gang, priority, attempt.placed_at, milli, is_safe=is_safe))
     return found
 
 
@@ -97,7 +101,7 @@ def in_order(snapshot: Snapshot, victims: Sequence[Victim], own_queue: str = "")
     # Whoever gave some in this pass already is not asked for more of it.
     able = [victim for victim in ordered if not snapshot.has_shrunk(victim.job)]
     surplus = [part for victim in able for part in _surplus(victim)]
-    return surplus + ordered if surplus else ordered
+    return surplus + [victim for victim in ordered if not victim.is_safe]
 
 
 def step_of(victim: Victim, now: float) -> int:
@@ -107,11 +111,8 @@ def step_of(victim: Victim, now: float) -> int:
 
 def lost_gpu_s(victim: Victim, now: float) -> float:
     """GPU-seconds since its last checkpoint, or all of them if it never made one."""
-    ran = max(0.0, now - victim.admitted_at)
     every = victim.gang.asks.checkpoint_every_s
-    if every:
-        ran %= every
-    return ran * victim.milli / 1_000
+    return lost_s(now - victim.admitted_at, every) * victim.milli / 1_000
 
 
 def _surplus(victim: Victim) -> list[Victim]:

@@ -1,0 +1,60 @@
+"""The engine in virtual time on a cluster that takes no time, fed with jobs of known lengths."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import simpy
+from msgspec.structs import replace
+
+from adapters.instant_cluster import InstantCluster
+from adapters.memory_log import MemoryLog
+from adapters.simpy_clock import SimpyClock, as_process
+from controlplane import commands as c
+from controlplane import events as e
+from controlplane.engine import Engine, EngineOptions
+from controlplane.model import DoneWhen, JobSpec, NodeInfo, Policy, Queue, Role, Workload
+
+
+class Arrival(NamedTuple):
+    at: float
+    name: str
+    spec: JobSpec
+
+
+def job(*, gpus: int, runs_s: float, priority: int = 0, **changes: object) -> JobSpec:
+    spec = JobSpec(
+        roles=(Role(name="worker", gpus=gpus),),
+        done_when=DoneWhen("worker"),
+        priority=priority,
+        start_timeout_s=1e8,
+        workload=Workload(duration_s=runs_s),
+    )
+    return replace(spec, **changes)
+
+
+def run(
+    nodes: Iterable[NodeInfo], policy: Policy, arrivals: list[Arrival], queues: Iterable[Queue] = ()
+) -> list[e.Recorded]:
+    """All that is in the log when nothing more happens."""
+    env, log = simpy.Environment(), MemoryLog()
+    options = EngineOptions(resync_s=None, snapshot_every=None)
+    engine = Engine(SimpyClock(env), log, InstantCluster(env, nodes), options)
+    as_process(env, engine.run())
+    env.run(until=env.timeout(0.0))
+    engine.submit(c.SetPolicy(policy=policy), _taken)
+    for queue in queues:
+        engine.submit(c.DefineQueue(queue=queue), _taken)
+
+    def feed():
+        for at, name, spec in sorted(arrivals, key=lambda arrival: arrival[:2]):
+            yield env.timeout(max(0.0, at - env.now))
+            command = c.SubmitJob(job=name, namespace="default", name=name, spec=spec)
+            engine.submit(command, _taken)
+
+    env.process(feed())
+    env.run()
+    return log.events
+
+
+def _taken(answer: object) -> None:
+    assert not isinstance(answer, Exception), answer
