@@ -1,10 +1,13 @@
 """Topology gangs on 5,000 nodes, a cycle in which nothing changed, and knavigator's packing."""
 
+from random import Random
 from time import process_time
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from bench.scheduling.worlds import Arrival, Bench, Ran, grid, job
-from controlplane.model import Discipline, Policy, TopologyAsk
+from controlplane.model import Discipline, Policy, Scheduling, TopologyAsk
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.snapshot import Snapshot
 
@@ -43,6 +46,24 @@ def unchanged_cycle(nodes: int, waiting: int = 1_000) -> Cycle:
         assert Pass(Snapshot(world)).run() == []
         took.append((process_time() - before) * 1000)
     return Cycle(took[0], sorted(took[1:])[len(took) // 2])
+
+
+def long_line(jobs: int, discipline: Discipline) -> Ran:
+    """So many jobs that come at once to 160 GPUs; estimates are one to three times too long."""
+    dice = Random(4)
+    bench = Bench(grid(20, 8), [], Policy(discipline=discipline, records_reasons=False))
+    arrivals = []
+    for n in range(jobs):
+        gpus = dice.choice([1, 1, 1, 2, 4, 8])
+        ranks = dice.choice([1, 1, 1, 1, 2, 4]) if gpus == 8 else 1
+        runs_s = dice.lognormvariate(6.0, 1.2)
+        asks = Scheduling(estimate_s=runs_s * dice.uniform(1.0, 3.0))
+        spec = replace(job(ranks=ranks, gpus=gpus, runs_s=runs_s), scheduling=asks)
+        arrivals.append(Arrival(0.0, f"j{n:05}", spec))
+    bench.feed(arrivals)
+    ran = bench.run()
+    assert ran.placed == jobs, ran.placed
+    return ran
 
 
 def gang_packing(suite: dict[str, Any]) -> tuple[Ran, float]:

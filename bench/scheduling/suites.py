@@ -14,6 +14,7 @@ from typing import Any
 
 from bench.scheduling import kai, kueue, others
 from bench.scheduling.worlds import Ran, peak_mib
+from controlplane.model import Discipline
 
 ROOT = Path(__file__).parents[2]
 
@@ -99,6 +100,17 @@ def _kai() -> Iterator[dict[str, Any]]:
                "after the suites so far; KAI's figure is for reclaim at 1,000 nodes")  # fmt: skip
 
 
+def _back_fill(jobs: int) -> Iterator[dict[str, Any]]:
+    easy = others.long_line(jobs, Discipline.EASY_BACKFILL)
+    half = others.long_line(jobs // 2, Discipline.CONSERVATIVE_BACKFILL)
+    ran = others.long_line(jobs, Discipline.CONSERVATIVE_BACKFILL)
+    told = f"EASY took {easy.cpu_s:.1f} s for the same; nobody publishes this"
+    name = f"conservative back-fill, {jobs:,} jobs waiting for 160 GPUs"
+    yield line(f"{name}, CPU", ran.cpu_s, "s", 0, 30.0, told)
+    yield line("that, against half as many jobs", ran.cpu_s / half.cpu_s, "times", 0, 3.0,
+               "100 planned starts a pass at most (planned_max), as in Slurm")  # fmt: skip
+
+
 def _others(published: dict[str, Any], quick: bool) -> Iterator[dict[str, Any]]:
     measured = published["kube_scheduler"]["topology_gang"]["measured_pods_per_s"]
     for gangs in (750,) if quick else (750, 1_500, 2_250):
@@ -111,6 +123,7 @@ def _others(published: dict[str, Any], quick: bool) -> Iterator[dict[str, Any]]:
                f"nobody publishes this; the first such cycle took {large.first_ms:.1f} ms")  # fmt: skip
     yield line("that cycle, 10,000 against 1,000 nodes", large.again_ms / small.again_ms, "times",
                0, 10.0, "ten times the nodes")  # fmt: skip
+    yield from _back_fill(400 if quick else 2_000)
     suite = published["knavigator"]["gang_occupancy"]
     ran, occupancy = others.gang_packing(suite)
     yield line("knavigator gang packing", ran.makespan_s, "s", 0, suite["ideal"]["makespan_s"],

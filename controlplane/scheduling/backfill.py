@@ -6,17 +6,20 @@ blocked gang of a line, conservative back-fill for everyone who waits, up to a n
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
+from controlplane.attempt import HOLDING
 from controlplane.devices import FreeDevices, lowest, mask_of
 from controlplane.lines import Shape
 from controlplane.model import Slot
 from controlplane.scheduling.fitting import Fit, fit, has_room
 from controlplane.scheduling.gangs import Gang
+from controlplane.scheduling.quota_ahead import QuotaAhead, Use, is_limited
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.scheduling.timeline import Held, Timeline, masks_of, take_away
+from controlplane.scheduling.whole_timeline import WholeTimeline
 
 
 class Planned(NamedTuple):
@@ -38,9 +41,9 @@ class Planner:
         self._beside: list[FreeDevices | None] = [None]
         # Who starts in this very pass, and where.
         self._starting: dict[str, tuple[Gang, Fit]] = {}
-        self._timeline: Timeline | None = None
-        # Shape and flavour -> how long the last of these runs, and the earliest start it got.
-        self._not_before: dict[tuple[Shape, str], tuple[float, float]] = {}
+        self._timeline: Timeline | WholeTimeline | None = None
+        # Queue if it has a quota, shape and flavour -> how long the last of these runs, and the earliest start it got.
+        self._not_before: dict[tuple[str, Shape, str], tuple[float, float]] = {}
 
     def runs_s(self, gang: Gang) -> float:
         said = gang.expected_s
@@ -111,7 +114,8 @@ class Planner:
 
     def plan(self, gang: Gang, flavors: Iterable[str]) -> Planned | None:
         """Reserves the earliest start there is, or None if the gang cannot start by waiting."""
-        earliest = self._among_plans if self.planned else self._after_the_running
+        limited = is_limited(self._snapshot, gang.queue)
+        earliest = self._among_plans if self.planned or limited else self._after_the_running
         starts = [earliest(gang, flavor, self.runs_s(gang)) for flavor in flavors]
         found = min([p for p in starts if p is not None], key=lambda p: p.starts_at, default=None)
         if found is not None:
@@ -172,27 +176,83 @@ class Planner:
 
     def _among_plans(self, gang: Gang, flavor: str, runs_s: float) -> Planned | None:
         """Between, beside and after what is planned already."""
-        timeline = self._timeline
-        if timeline is None:
-            timeline = self._timeline = Timeline(self._snapshot, self._ends(), self._leaves)
-            for planned in self.planned:
-                timeline.add(planned.starts_at, planned.ends_at, planned.fit)
-        key, first = (gang.shape, flavor), 0
+        timeline = self._timeline_for(gang)
+        ahead = self._quota_ahead(gang, flavor)
+        key, first = (gang.queue if ahead else "", gang.shape, flavor), 0
         known_s, known_at = self._not_before.get(key, (inf, 0.0))
         if known_s <= runs_s:
             # What did not find room before found none because of plans that are still there.
             first = timeline.index(known_at)
-        index = first
-        while index < len(timeline.times):
-            at = timeline.times[index]
-            if has_room(timeline.view(index), gang):
-                view = timeline.within(index, at + runs_s)
-                found = fit(self._snapshot.world, view, gang, flavor)
-                if found is not None:
-                    self._not_before[key] = runs_s, at
-                    return Planned(gang.id, at, at + runs_s, found)
-            index += 1
-        return None
+        # Quotas change only when somebody starts or ends, which are instants of the timeline.
+        allows = None if ahead is None else ahead.allows
+        found = timeline.earliest(gang, flavor, runs_s, first, allows)
+        if found is None:
+            return None
+        at, place = found
+        self._not_before[key] = runs_s, at
+        if not self.planned:
+            view = timeline.view(timeline.index(at))
+            place = _late_devices(self._snapshot, place, view)
+        return Planned(gang.id, at, at + runs_s, place)
+
+    def _quota_ahead(self, gang: Gang, flavor: str) -> QuotaAhead | None:
+        """Quotas in the time to come, if the gang's queue has any."""
+        if not is_limited(self._snapshot, gang.queue):
+            return None
+        return QuotaAhead(self._snapshot, gang, flavor, self._uses())
+
+    def _uses(self) -> Iterator[Use]:
+        """Who has quota and when: those who run, who start in this pass, and who are planned."""
+        snapshot, now = self._snapshot, self._snapshot.now
+        for ends_at, job_id in snapshot.world.endings:
+            attempt = snapshot.world.jobs[job_id].attempt
+            assert attempt is not None
+            yield Use(snapshot.gang(job_id), now, ends_at, attempt.flavor, runs=True)
+        for gang, place in self._starting.values():
+            yield Use(gang, now, now + self.runs_s(gang), place.flavor)
+        for planned in self.planned:
+            gang = snapshot.gang(planned.job)
+            yield Use(gang, planned.starts_at, planned.ends_at, planned.fit.flavor)
+
+    def has_quota_until_done(self, gang: Gang, flavor: str, beside: Sequence[Gang] = ()) -> bool:
+        """Whether quotas let it start now, `beside` others that do, and delay no planned start."""
+        if not self.planned or not is_limited(self._snapshot, gang.queue):
+            return True
+        now = self._snapshot.now
+        others = [Use(other, now, now + self.runs_s(other), "") for other in beside]
+        ahead = QuotaAhead(self._snapshot, gang, flavor, [*self._uses(), *others])
+        return ahead.allows_until(now + self.runs_s(gang))
+
+    def _timeline_for(self, gang: Gang) -> Timeline | WholeTimeline:
+        """One that knows parts of devices only where somebody has or wants some."""
+        shares = bool(gang.parts or gang.pins or self._snapshot.free.shared)
+        shares = shares or any(planned.fit.shares for planned in self.planned)
+        timeline = self._timeline
+        if timeline is None or (shares and isinstance(timeline, WholeTimeline)):
+            ends, snapshot = self._ends(), self._snapshot
+            if shares:
+                timeline = Timeline(snapshot, ends, self._leaves)
+            else:
+                timeline = WholeTimeline(snapshot, ends, self._devices_of)
+            for planned in self.planned:
+                timeline.add(planned.starts_at, planned.ends_at, planned.fit)
+            self._timeline = timeline
+        return timeline
+
+    def _devices_of(self, job_id: str) -> Sequence[tuple[int, int]]:
+        """What a job leaves when it ends, by node."""
+        snapshot = self._snapshot
+        starting = self._starting.get(job_id)
+        if starting is not None:
+            return masks_of(snapshot, starting[1])
+        attempt = snapshot.world.jobs[job_id].attempt
+        assert attempt is not None
+        nodes, found = snapshot.world.nodes, []
+        for slot, rank in zip(attempt.placement, attempt.ranks, strict=True):
+            if slot.devices and rank.state in HOLDING:
+                node = nodes[slot.node]
+                found.append((node.ordinal, mask_of(slot.devices) & node.devices))
+        return found
 
     def _ends(self) -> list[tuple[float, str]]:
         """Who runs, by when each is expected to end."""

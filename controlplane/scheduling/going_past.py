@@ -67,7 +67,8 @@ class GoingPast:
         for queue, head, place in waits:
             self._line = self._snapshot.line(queue)
             self._untold = self._not_yet_told(place) if telling else []
-            if offers[queue] and self._plans_for_all(queue):
+            looks = bool(offers[queue]) or self._holder.tells_everyone
+            if looks and self._plans_for_all(queue):
                 place = self._plan_in_order(offers[queue], place)
                 offers[queue] = self._offers(queue, head, place)
             self._go_past(offers[queue])
@@ -152,7 +153,9 @@ class GoingPast:
 
     def _start_past(self, gang: Gang) -> bool:
         for flavor in self._gate.flavors(gang):
-            if not self._gate.code(gang, flavor):
+            if not self._gate.code(gang, flavor) and self._planner.has_quota_until_done(
+                gang, flavor
+            ):
                 found = self._planner.fit_now(gang, flavor)
                 if found is not None:
                     return self._starts(gang, found)
@@ -174,6 +177,9 @@ class GoingPast:
         if code:
             return code
         ends_at = self._snapshot.now + max(map(planner.runs_s, members))
+        for index, member in enumerate(members):
+            if not planner.has_quota_until_done(member, "", members[:index]):
+                return "group_incomplete_capacity"
         fits = groups.fit_all(members, self._gate.code, planner.until(ends_at))
         if fits is None:
             return "group_incomplete_capacity"

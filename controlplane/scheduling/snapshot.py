@@ -274,7 +274,7 @@ class Snapshot:
         if flavor.startswith(RESOURCE):
             holders = self.world.holders.get(name, ())
             jobs = [self.world.jobs[job_id] for job_id in holders]
-            return sum(self.amount_held(job, flavor, _holding(job)) for job in jobs)
+            return sum(self.amount_held(job, flavor, holding_ranks(job)) for job in jobs)
         if flavor != ANY:
             return self.world.used_flavors.get((name, flavor), 0)
         return self.world.used.get(name, 0) * WHOLE + self.world.used_parts.get(name, 0)
@@ -368,7 +368,8 @@ class Snapshot:
             self._uncharge(pair[1], job, ranks)
 
 
-def _holding(job: Job) -> list[int]:
+def holding_ranks(job: Job) -> list[int]:
+    """The ranks that hold something."""
     return [i for i, rank in enumerate(_attempt(job).ranks) if rank.state in HOLDING]
 
 

@@ -1,4 +1,4 @@
-"""What will be free from each instant on at which that changes, by estimates.
+"""What will be free from each instant on at which that changes, by estimates; parts of devices, too.
 
 Views are worked out as far into the future as somebody looks, and kept while plans are added.
 """
@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from controlplane.devices import FreeDevices, mask_of
-from controlplane.scheduling.fitting import Fit
+from controlplane.scheduling.fitting import Fit, fit, has_room
+from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.snapshot import Snapshot
 
 Leaves = Callable[[FreeDevices, str], None]
@@ -87,6 +88,29 @@ class Timeline:
                     view, copied = view.copy(), True
                 take_away(self._snapshot, view, held)
         return view
+
+    def earliest(
+        self,
+        gang: Gang,
+        flavor: str,
+        runs_s: float,
+        first: int,
+        allows: Callable[[float], bool] | None = None,
+    ) -> tuple[float, Fit] | None:
+        """The first instant from this one on at which the gang can start, and where.
+
+        `allows` says of an instant whether quotas let it run from then on until the next.
+        """
+        for index in range(first, len(self.times)):
+            at = self.times[index]
+            last = max(index + 1, bisect_left(self.times, at + runs_s))
+            if allows is not None and not all(map(allows, self.times[index:last])):
+                continue
+            if has_room(self.view(index), gang):
+                found = fit(self._snapshot.world, self.within(index, at + runs_s), gang, flavor)
+                if found is not None:
+                    return at, found
+        return None
 
     def index(self, at: float) -> int:
         """The last instant that is not after this time."""
