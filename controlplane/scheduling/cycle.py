@@ -177,7 +177,7 @@ class Pass:
             return self._block(gang, code)
         if gang.id in self.groups.started:
             return True
-        fits = self.groups.fit_all(members, self.gate.code, self.snapshot.free)
+        fits = self.groups.fit_all(members, self.gate, self.snapshot.free)
         if fits is None:
             return self._block(gang, "group_incomplete_capacity")
         for member, found in fits:

@@ -180,7 +180,7 @@ class GoingPast:
         for index, member in enumerate(members):
             if not planner.has_quota_until_done(member, "", members[:index]):
                 return "group_incomplete_capacity"
-        fits = groups.fit_all(members, self._gate.code, planner.until(ends_at))
+        fits = groups.fit_all(members, self._gate, planner.until(ends_at))
         if fits is None:
             return "group_incomplete_capacity"
         for member, found in fits:

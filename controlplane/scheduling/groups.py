@@ -1,11 +1,10 @@
 """Gangs that belong together: all of a group start in one pass, or none of them."""
 
-from collections.abc import Callable
-
 from controlplane.devices import FreeDevices
 from controlplane.job import AWAKE
 from controlplane.scheduling.fitting import Fit, fit
 from controlplane.scheduling.gangs import Gang
+from controlplane.scheduling.quota_gate import QuotaGate
 from controlplane.scheduling.snapshot import Snapshot
 
 
@@ -44,21 +43,22 @@ class Groups:
         return sum(j.spec.scheduling.group == group and j.phase in AWAKE for j in jobs)
 
     def fit_all(
-        self, members: list[Gang], quota_code: Callable[[Gang, str], str], free: FreeDevices
+        self, members: list[Gang], gate: QuotaGate, free: FreeDevices
     ) -> list[tuple[Gang, Fit]] | None:
-        """A place for every one of them beside the others, or None."""
+        """A place and quota of everything for every one of them beside the others, or None."""
         snapshot, view = self._snapshot, free.copy()
         found: list[tuple[Gang, Fit]] = []
-        charged: list[Gang] = []
         for gang in members:
-            place = None if quota_code(gang, "") else fit(snapshot.world, view, gang)
+            places = (
+                None if gate.code(gang, flavor) else fit(snapshot.world, view, gang, flavor)
+                for flavor in gate.flavors(gang)
+            )
+            place = next((place for place in places if place is not None), None)
             if place is None:
                 break
             snapshot.hold(view, place)
+            snapshot.charge(gang, place.flavor)
             found.append((gang, place))
-            if snapshot.has_quotas:
-                snapshot.reserve_quota(gang.queue, gang.milli)
-                charged.append(gang)
-        for gang in charged:
-            snapshot.free_quota(gang.queue, gang.milli)
+        for gang, place in reversed(found):
+            snapshot.discharge(gang, place.flavor)
         return found if len(found) == len(members) else None

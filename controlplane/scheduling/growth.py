@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from controlplane.devices import WHOLE
 from controlplane.events import RanksAdded
 from controlplane.job import Job, ranks_wanted
-from controlplane.model import Placement
 from controlplane.scheduling.decisions import Decision, Evict, GiveUp, Shrink, Start
-from controlplane.scheduling.placement import place
+from controlplane.scheduling.fitting import Fit
+from controlplane.scheduling.gangs import Gang
+from controlplane.scheduling.quota_gate import QuotaGate
+from controlplane.scheduling.repair import place_beside
 from controlplane.scheduling.snapshot import Snapshot
 
 
@@ -23,36 +24,53 @@ def grow(snapshot: Snapshot, decided: Sequence[Decision]) -> list[RanksAdded]:
     stopped = {
         decision.job for decision in decided if isinstance(decision, Evict | Shrink | GiveUp)
     }
-    found: list[RanksAdded] = []
+    added: list[RanksAdded] = []
     for job in snapshot.growing():
         line = snapshot.line(job.spec.queue).order
         if job.id in stopped or any(place[3] not in started for place in line):
             continue
-        slots = _slots(snapshot, job)
-        if slots:
+        more = _more(snapshot, job)
+        if more is not None:
             assert job.attempt is not None
-            snapshot.take_more(job, slots)
-            found.append(RanksAdded(job.id, job.attempt.number, ranks_wanted(job).start, slots))
-    return found
+            gang, found = more
+            snapshot.take_more(gang, found)
+            first = ranks_wanted(job).start
+            added.append(RanksAdded(job.id, job.attempt.number, first, found.placement))
+    return added
 
 
-def _slots(snapshot: Snapshot, job: Job) -> Placement:
-    """Slots for as many of the wanted ranks as find room, the first ones first."""
-    spec, role = job.spec, job.spec.roles[-1]
-    count = len(ranks_wanted(job))
-    if role.gpus:
-        count = min(count, snapshot.free.total // role.gpus)
-        ceiling = snapshot.queues[spec.queue].gpus_max
-        if ceiling is not None:
-            count = min(count, (ceiling - snapshot.used(spec.queue)) // role.gpus)
-        if snapshot.has_quotas:
-            tree = snapshot.tree()
-            left = min(tree.available(spec.queue), tree.below_ceiling(spec.queue))
-            count = min(count, left // (role.gpus * WHOLE))
-    while count > 0:
-        more = replace(spec, roles=(replace(role, replicas=count),))
-        slots = place(snapshot.free, more, snapshot.world.node_names.__getitem__)
-        if slots is not None:
-            return slots
-        count -= 1
-    return ()
+def _more(snapshot: Snapshot, job: Job) -> tuple[Gang, Fit] | None:
+    """As many of the wanted ranks as find room and quota, the first ones first, and where.
+
+    They go where the gang may go: to nodes that it takes, and to the domain of the others if it is
+    bound to one.
+    """
+    role = job.spec.roles[-1]
+    if role.node or role.gpu_share or role.gpu_memory_mib:
+        # Ranks with named devices or parts of them do not come and go while the others run.
+        return None
+    wanted = ranks_wanted(job)
+    low, high = 0, len(wanted)
+    best: tuple[Gang, Fit] | None = None
+    # Whoever fits with more ranks fits with fewer, so the most is found by halving; all of them first.
+    count = high
+    while low < high:
+        found = _so_many(snapshot, job, wanted[:count])
+        if found is None:
+            high = count - 1
+        else:
+            best, low = found, count
+        count = (low + high + 1) // 2
+    return best
+
+
+def _so_many(snapshot: Snapshot, job: Job, ranks: range) -> tuple[Gang, Fit] | None:
+    """Just these ranks as a gang of their own, and where they go."""
+    attempt, role, whole = job.attempt, job.spec.roles[-1], snapshot.gang(job.id)
+    assert attempt is not None
+    spec = replace(job.spec, roles=(replace(role, replicas=len(ranks), min_replicas=None),))
+    more = Gang(replace(job, spec=spec), whole.memories_mib, by_request=whole.by_request)
+    if QuotaGate(snapshot).code(more, attempt.flavor):
+        return None
+    placement = place_beside(snapshot, whole, job, list(ranks))
+    return None if placement is None else (more, Fit(placement, flavor=attempt.flavor))

@@ -5,7 +5,8 @@ from controlplane.scheduling.consolidation import Consolidation, consolidate
 from controlplane.scheduling.decisions import Claim, Decision, Evict, Shrink
 from controlplane.scheduling.fitting import Fit, fit
 from controlplane.scheduling.gangs import Gang
-from controlplane.scheduling.preemption import candidates_over_share, evict_for
+from controlplane.scheduling.giving_way import evict_for
+from controlplane.scheduling.preemption import candidates_over_share
 from controlplane.scheduling.quota_gate import UNPREEMPTIBLE, QuotaGate
 from controlplane.scheduling.smaller import scaled_gang
 from controlplane.scheduling.snapshot import Snapshot

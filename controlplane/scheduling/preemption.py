@@ -1,18 +1,17 @@
-"""Who gives way to whom, by the quota model.
+"""Who gives way to whom, by the quota model; `fair_preemption` has another one.
 
 Each model makes a list of candidates in order, and says when the preemptor may be let in; the rest
-is `victims.Search`. The rules of the first two are Kueue's, with one difference: a victim is spared
-again only if the rule by which the others were taken still holds without it. (Sparing regardless is
-how fair sharing there can preempt for ever, kueue#14543.)
+is `victims.Search`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from controlplane.attained import attained_step
 from controlplane.job import attained_gpu_s
 from controlplane.model import Discipline, Preempt, QuotaModel, Reclaim, WithinQueue
 from controlplane.scheduling.gangs import Gang
-from controlplane.scheduling.quota import ANY, Branch, QuotaTree, share, split
+from controlplane.scheduling.quota import Branch, QuotaTree, split
+from controlplane.scheduling.quotas import Quotas, is_over, is_under
 from controlplane.scheduling.shares import fair_shares
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.scheduling.victims import (
@@ -28,11 +27,6 @@ from controlplane.scheduling.victims import (
 _LOWER = Preempt(within_queue=WithinQueue.LOWER)
 
 
-def evict_for(snapshot: Snapshot, gang: Gang, flavor: str = ANY) -> Eviction | None:
-    """The fewest victims that let the gang in by the rules of the model, or None."""
-    return _MODELS[snapshot.world.policy.model](snapshot, gang, flavor)
-
-
 def rules_for(snapshot: Snapshot, queue: str) -> Preempt:
     rules = snapshot.preempt(queue)
     if snapshot.world.policy.model is QuotaModel.DESERVED and rules == Preempt():
@@ -40,7 +34,7 @@ def rules_for(snapshot: Snapshot, queue: str) -> Preempt:
     return rules
 
 
-def _own(snapshot: Snapshot, gang: Gang) -> list[Victim]:
+def own_victims(snapshot: Snapshot, gang: Gang) -> list[Victim]:
     """Running gangs of its own queue to which the gang is preferred."""
     within = rules_for(snapshot, gang.queue).within_queue
     if snapshot.world.discipline(gang.queue) is Discipline.LEAST_ATTAINED:
@@ -84,15 +78,18 @@ def _is_newer_equal(victim: Victim, gang: Gang, came: int) -> bool:
     return victim.priority == gang.priority and victim.job.submitted_as > came
 
 
-def _others(snapshot: Snapshot, gang: Gang, tree: QuotaTree) -> list[Victim]:
-    """Running gangs of other queues of the same tree that reclaim may take."""
+def from_others(snapshot: Snapshot, gang: Gang, trees: Sequence[QuotaTree]) -> list[Victim]:
+    """Running gangs of other queues of the same tree that reclaim may take.
+
+    `trees` are the quotas in which the gang lacks something.
+    """
     reclaim = rules_for(snapshot, gang.queue).reclaim
-    branch = tree.branches[gang.queue]
+    branch = trees[0].branches[gang.queue]
     if reclaim is Reclaim.NEVER or branch.parent is None:
         return []
     found = []
-    for name in _same_tree(tree, branch):
-        if name != gang.queue and _is_over(tree.branches[name], branch):
+    for name in _same_tree(branch):
+        if name != gang.queue and is_over(trees, name, gang.queue):
             found += [
                 victim
                 for victim in running(snapshot, name)
@@ -101,7 +98,7 @@ def _others(snapshot: Snapshot, gang: Gang, tree: QuotaTree) -> list[Victim]:
     return found
 
 
-def _same_tree(tree: QuotaTree, branch: Branch) -> list[str]:
+def _same_tree(branch: Branch) -> list[str]:
     root = branch.root()
     if not root.below:
         todo = [root]
@@ -113,193 +110,60 @@ def _same_tree(tree: QuotaTree, branch: Branch) -> list[str]:
     return root.below
 
 
-def _is_over(victim: Branch, preemptor: Branch) -> bool:
-    """Whether the victim's queue, and all above it up to where the ways meet, borrow."""
-    if not victim.borrows:
-        return False
-    met = split(victim, preemptor)
-    if met is None:
-        return False
-    branch: Branch | None = victim
-    while branch is not None:
-        if not branch.borrows:
-            return False
-        if branch is met[0]:
-            return True
-        branch = branch.parent
-    return True
-
-
 # ---------------------------------------------------------------- nominal quota, classic
 
 
 def classic(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
-    tree = snapshot.coming_tree(flavor)
-    own = _own(snapshot, gang)
+    quotas = Quotas(snapshot, gang, flavor)
+    lacking = quotas.lacking()
+    own = own_victims(snapshot, gang)
     rules = rules_for(snapshot, gang.queue)
-    branch = tree.branches[gang.queue]
-    is_under = branch.used < branch.subtree
-    reclaims = rules.borrow_below is not None or is_under
-    others = _others(snapshot, gang, tree) if reclaims else []
+    under = is_under(lacking, gang.queue)
+    reclaims = rules.borrow_below is not None or under
+    others = from_others(snapshot, gang, lacking) if reclaims else []
     if not others:
-        return Search(snapshot, gang, flavor, _fits(gang)).fewest(in_order(snapshot, own))
+        return Search(snapshot, quotas, flavor, _fits(quotas)).fewest(in_order(snapshot, own))
     if rules.borrow_below is not None:
         below = min(gang.priority, rules.borrow_below + 1)
-        if not is_under:
+        if not under:
             others = [victim for victim in others if victim.priority < below]
-        everyone = _still_over(tree, gang, in_order(snapshot, [*own, *others], gang.queue))
-        return Search(snapshot, gang, flavor, _fits(gang, below=below)).fewest(everyone)
-    if is_under:
-        everyone = _still_over(tree, gang, in_order(snapshot, [*own, *others], gang.queue))
-        search = Search(snapshot, gang, flavor, _fits(gang, borrows=False))
-        found = search.fewest(everyone)
-        if found is not None:
-            return found
-    return Search(snapshot, gang, flavor, _fits(gang)).fewest(in_order(snapshot, own))
+        everyone = in_order(snapshot, [*own, *others], gang.queue)
+        everyone = _still_over(quotas, lacking, everyone)
+        return Search(snapshot, quotas, flavor, _fits(quotas, below=below)).fewest(everyone)
+    everyone = in_order(snapshot, [*own, *others], gang.queue)
+    everyone = _still_over(quotas, lacking, everyone)
+    found = Search(snapshot, quotas, flavor, _fits(quotas, borrows=False)).fewest(everyone)
+    if found is not None:
+        return found
+    return Search(snapshot, quotas, flavor, _fits(quotas)).fewest(in_order(snapshot, own))
 
 
-def _fits(gang: Gang, *, borrows: bool = True, below: int | None = None) -> Allowed:
-    """Whether the gang fits the quota; above the threshold only without borrowing."""
+def _fits(quotas: Quotas, *, borrows: bool = True, below: int | None = None) -> Allowed:
+    """Whether the gang fits the quotas; above the threshold only without borrowing."""
 
-    def is_allowed(tree: QuotaTree, victims: Sequence[Victim]) -> bool:
+    def is_allowed(victims: Sequence[Victim]) -> bool:
         may_borrow = borrows and not (
             below is not None
-            and any(v.queue != gang.queue and v.priority >= below for v in victims)
+            and any(v.queue != quotas.queue and v.priority >= below for v in victims)
         )
-        if not may_borrow and tree.borrowing_with(gang.queue, gang.milli):
+        if not may_borrow and quotas.would_borrow():
             return False
-        return _has_quota(tree, gang)
+        return quotas.has_quota()
 
     return is_allowed
 
 
-def _has_quota(tree: QuotaTree, gang: Gang) -> bool:
-    return gang.milli <= tree.available(gang.queue) and gang.milli <= tree.below_ceiling(gang.queue)
-
-
-def _still_over(tree: QuotaTree, gang: Gang, victims: list[Victim]) -> list[Victim]:
+def _still_over(
+    quotas: Quotas, lacking: Sequence[QuotaTree], victims: list[Victim]
+) -> list[Victim]:
     """Those whose queue still borrows when those before them are gone."""
-    branch = tree.branches[gang.queue]
     found: list[Victim] = []
     for victim in victims:
-        if victim.queue == gang.queue or _is_over(tree.branches[victim.queue], branch):
+        if victim.queue == quotas.queue or is_over(lacking, victim.queue, quotas.queue):
             found.append(victim)
-            tree.remove(victim.queue, victim.milli)
-    for victim in reversed(found):
-        tree.add(victim.queue, victim.milli)
+            quotas.remove([victim])
+    quotas.add(reversed(found))
     return found
-
-
-# ---------------------------------------------------------------- fair shares of what is borrowed
-
-
-def fair(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
-    tree = snapshot.coming_tree(flavor)
-    pool = [*_own(snapshot, gang), *_others(snapshot, gang, tree)]
-    lines: dict[str, list[Victim]] = {}
-    for victim in in_order(snapshot, pool, gang.queue):
-        lines.setdefault(victim.queue, []).append(victim)
-    order, rules = _fair_order(snapshot, tree, gang, lines)
-    before = {id(victim): rule for victim, rule in zip(order, rules, strict=True)}
-
-    def is_fair(tree: QuotaTree, victims: Sequence[Victim]) -> bool:
-        return all(_still_fair(tree, gang, v, before.get(id(v), 0.0)) for v in victims)
-
-    # The walk itself kept the rule; whoever is spared must leave it kept.
-    search = Search(snapshot, gang, flavor, lambda t, _: _has_quota(t, gang), may_spare=is_fair)
-    return search.fewest(order)
-
-
-def _still_fair(tree: QuotaTree, gang: Gang, victim: Victim, before: float) -> bool:
-    """The rule by which the victim was taken, on what is left: see `_fair_order`."""
-    met = split(tree.branches[gang.queue], tree.branches[victim.queue])
-    if met is None:
-        return True
-    mine = share(met[0], gang.milli)
-    return mine <= share(met[1]) or mine < before
-
-
-def _fair_order(
-    snapshot: Snapshot, tree: QuotaTree, gang: Gang, lines: dict[str, list[Victim]]
-) -> tuple[list[Victim], list[float]]:
-    """Candidates as the strategies take them, each with its queue's share before it goes."""
-    order: list[Victim] = []
-    shares_before: list[float] = []
-    strategies = snapshot.world.policy.strategies
-    tree.add(gang.queue, gang.milli)
-    left = {queue: list(line) for queue, line in lines.items()}
-    refused: dict[str, list[Victim]] = {}
-    for strategy in strategies:
-        while left:
-            queue = _heaviest(tree, gang, left)
-            if queue is None:
-                break
-            if queue == gang.queue:
-                _pick(tree, left, queue, 0, order)
-                shares_before.append(float("inf"))
-                continue
-            met = split(tree.branches[gang.queue], tree.branches[queue])
-            assert met is not None
-            mine, theirs = share(met[0]), share(met[1])
-            index = _first_fair(tree, strategy, left[queue], met[1], mine, theirs)
-            if index is None:
-                refused.setdefault(queue, []).extend(left.pop(queue))
-                continue
-            refused.setdefault(queue, []).extend(left[queue][:index])
-            _pick(tree, left, queue, index, order)
-            shares_before.append(theirs)
-        left, refused = {q: line for q, line in refused.items() if line}, {}
-    for victim in order:
-        tree.add(victim.queue, victim.milli)
-    tree.remove(gang.queue, gang.milli)
-    return order, shares_before
-
-
-def _pick(
-    tree: QuotaTree, left: dict[str, list[Victim]], queue: str, index: int, order: list[Victim]
-) -> None:
-    victim = left[queue][index]
-    left[queue] = left[queue][index + 1 :]
-    if not left[queue]:
-        del left[queue]
-    tree.remove(queue, victim.milli)
-    order.append(victim)
-
-
-def _heaviest(tree: QuotaTree, gang: Gang, left: dict[str, list[Victim]]) -> str | None:
-    """The queue with the largest share among those that borrow; its own when there is no other."""
-    own = tree.branches[gang.queue]
-    best: tuple[float, str] | None = None
-    for queue in left:
-        branch = tree.branches[queue]
-        if queue == gang.queue or not _is_over(branch, own):
-            continue
-        met = split(own, branch)
-        assert met is not None
-        offer = (-share(met[1]), queue)
-        best = offer if best is None else min(best, offer)
-    if gang.queue in left and (best is None or share(own) > -best[0]):
-        return gang.queue
-    return None if best is None else best[1]
-
-
-def _first_fair(
-    tree: QuotaTree,
-    strategy: str,
-    line: Sequence[Victim],
-    branch: Branch,
-    mine: float,
-    theirs: float,
-) -> int | None:
-    if strategy == "initial":
-        return 0 if mine < theirs else None
-    for index, victim in enumerate(line):
-        tree.remove(victim.queue, victim.milli)
-        after = share(branch)
-        tree.add(victim.queue, victim.milli)
-        if mine <= after:
-            return index
-    return None
 
 
 # ---------------------------------------------------------------- shares of the whole cluster
@@ -310,8 +174,8 @@ def deserved(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
     found = _from_the_rich(snapshot, gang, flavor)
     if found is not None:
         return found
-    own = in_order(snapshot, _own(snapshot, gang))
-    return Search(snapshot, gang, flavor, _below_ceiling(gang)).fewest(own)
+    own = in_order(snapshot, own_victims(snapshot, gang))
+    return _search(snapshot, gang, flavor).fewest(own)
 
 
 def fair_preempt(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
@@ -358,11 +222,17 @@ def _between(victim: Branch, preemptor: Branch) -> list[Branch]:
 
 def _from_the_rich(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
     order = candidates_over_share(snapshot, gang, flavor)
-    return Search(snapshot, gang, flavor, _below_ceiling(gang)).fewest(order)
+    return _search(snapshot, gang, flavor).fewest(order)
 
 
-def _below_ceiling(gang: Gang) -> Allowed:
-    return lambda tree, _: gang.milli <= tree.below_ceiling(gang.queue)
+def _search(snapshot: Snapshot, gang: Gang, flavor: str) -> Search:
+    """Of quotas of GPUs only ceilings count here."""
+    quotas = Quotas(snapshot, gang, flavor)
+
+    def is_below_ceiling(_: Sequence[Victim]) -> bool:
+        return gang.milli <= quotas.gpus.below_ceiling(gang.queue) and quotas.has_others()
+
+    return Search(snapshot, quotas, flavor, is_below_ceiling)
 
 
 # ---------------------------------------------------------------- priority alone, guests first
@@ -376,19 +246,9 @@ def by_priority(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
         if victim.priority < gang.priority
     ]
     order = in_order(snapshot, pool)
-    return Search(snapshot, gang, flavor, _below_ceiling(gang)).fewest(order)
+    return _search(snapshot, gang, flavor).fewest(order)
 
 
 def nobody(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
-    own = in_order(snapshot, _own(snapshot, gang))
-    return Search(snapshot, gang, flavor, _below_ceiling(gang)).fewest(own)
-
-
-_MODELS: dict[QuotaModel, Callable[[Snapshot, Gang, str], Eviction | None]] = {
-    QuotaModel.CLASSIC: classic,
-    QuotaModel.FAIR: fair,
-    QuotaModel.DESERVED: deserved,
-    QuotaModel.PROGRESSIVE: nobody,
-    QuotaModel.FAIR_PREEMPT: fair_preempt,
-    QuotaModel.HOME_AWAY: by_priority,
-}
+    own = in_order(snapshot, own_victims(snapshot, gang))
+    return _search(snapshot, gang, flavor).fewest(own)

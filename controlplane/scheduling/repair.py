@@ -26,7 +26,7 @@ def repair(snapshot: Snapshot, job: Job) -> Replace | GiveUp | None:
     gang = snapshot.gang(job.id)
     lost = missing(attempt, job.spec.size)
     gone = [i for i in lost if attempt.ranks[i].state not in HOLDING]
-    placement = _place(snapshot, gang, job, gone) if gone else None
+    placement = place_beside(snapshot, gang, job, gone) if gone else None
     if placement is not None:
         return Replace(job.id, tuple(gone), placement)
     if _is_bound(gang) and not _could_fit(snapshot, gang, job, lost):
@@ -44,15 +44,16 @@ def _is_bound(gang: Gang) -> bool:
 
 
 def _could_fit(snapshot: Snapshot, gang: Gang, job: Job, lost: list[int]) -> bool:
-    return _place(snapshot, gang, job, lost) is not None
+    return place_beside(snapshot, gang, job, lost) is not None
 
 
-def _place(snapshot: Snapshot, gang: Gang, job: Job, ranks: list[int]) -> Placement | None:
+def place_beside(snapshot: Snapshot, gang: Gang, job: Job, ranks: list[int]) -> Placement | None:
     """Slots for some ranks, in the domain of the others if the gang is bound to one."""
     needs = [(gpus, rank) for gpus, rank in gang.needs if rank in ranks]
     domain = _domain(snapshot, gang, job, ranks)
     free: FreeDevices = snapshot.free
-    for allowed in allowed_nodes(snapshot.world, gang, ""):
+    assert job.attempt is not None
+    for allowed in allowed_nodes(snapshot.world, gang, job.attempt.flavor):
         ordinals = range(len(free.masks)) if domain is None else domain
         pool = Pool(free, [o for o in ordinals if allowed is None or o in allowed])
         chosen = choose(pool, needs)

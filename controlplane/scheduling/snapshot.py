@@ -13,7 +13,6 @@ from controlplane.job import Job, attained_gpu_s
 from controlplane.lines import Line
 from controlplane.model import (
     Discipline,
-    Placement,
     Policy,
     Preempt,
     Queue,
@@ -297,19 +296,24 @@ class Snapshot:
         if gang.topology is not None and gang.topology.exclusive:
             for view in {id(v): v for v in (self._free, self._coming) if v is not None}.values():
                 close(self.world, view, fit.placement, gang.topology.required)
-        self._used[gang.queue] = self._used.get(gang.queue, 0) + gang.milli
-        self._charge(gang, fit.flavor)
+        self.charge(gang, fit.flavor)
 
-    def take_more(self, job: Job, placement: Placement) -> None:
-        """A gang that runs gets more ranks, there."""
-        found = Fit(placement)
+    def charge(self, gang: Gang, flavor: str) -> None:
+        """The gang has its quota, of everything, from here on in this pass."""
+        self._used[gang.queue] = self._used.get(gang.queue, 0) + gang.milli
+        self._charge(gang, flavor)
+
+    def discharge(self, gang: Gang, flavor: str) -> None:
+        """The opposite of `charge`."""
+        self._used[gang.queue] -= gang.milli
+        self._charge(gang, flavor, -1)
+
+    def take_more(self, more: Gang, found: Fit) -> None:
+        """A gang that runs gets more ranks, there; `more` is just these."""
         self.hold(self.free, found)
         if self._coming is not None:
             self.hold(self._coming, found)
-        gpus = sum([len(slot.devices) for slot in placement])
-        self._used[job.spec.queue] = self._used.get(job.spec.queue, 0) + gpus * WHOLE
-        if self.has_quotas:
-            self.reserve_quota(job.spec.queue, gpus * WHOLE)
+        self.charge(more, found.flavor)
 
     def claim(self, gang: Gang, fit: Fit) -> None:
         """The gang starts there once those are gone who still hold some of it."""
@@ -325,19 +329,14 @@ class Snapshot:
         if coming is not now:
             coming.add(queue, milli)
 
-    def free_quota(self, queue: str, milli: int, flavor: str = ANY) -> None:
-        """Takes a reservation back."""
-        now, coming = self._pair(flavor)
-        now.remove(queue, milli)
-        if coming is not now:
-            coming.remove(queue, milli)
-
-    def _charge(self, gang: Gang, flavor: str) -> None:
+    def _charge(self, gang: Gang, flavor: str, sign: int = 1) -> None:
         if self.has_quotas:
-            for name in {ANY, flavor}:
-                self.reserve_quota(gang.queue, gang.milli, name)
+            amounts = dict.fromkeys((ANY, flavor), gang.milli)
             for name in self.resources:
-                self.reserve_quota(gang.queue, gang.amount(name.removeprefix(RESOURCE)), name)
+                amounts[name] = gang.amount(name.removeprefix(RESOURCE))
+            for name, amount in amounts.items():
+                for tree in {id(t): t for t in self._pair(name)}.values():
+                    (tree.add if sign > 0 else tree.remove)(gang.queue, amount)
 
     def evict(self, job: Job) -> None:
         """The whole gang is to stop; what it holds is coming."""

@@ -18,7 +18,7 @@ from controlplane.model import Discipline
 from controlplane.scheduling.fitting import Fit, fit
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.protection import lost_s, protected_s
-from controlplane.scheduling.quota import RESOURCE, QuotaTree
+from controlplane.scheduling.quotas import Quotas
 from controlplane.scheduling.snapshot import Snapshot, held_milli
 
 # Up to so many victims each one is tried without; beyond it is counted who is in the way.
@@ -50,8 +50,8 @@ class Eviction(NamedTuple):
     moved: tuple[tuple[str, Fit], ...] = ()
 
 
-# Whether the quota allows the preemptor in once these are gone, on a tree without them.
-Allowed = Callable[[QuotaTree, Sequence[Victim]], bool]
+# Whether quotas allow the preemptor in once these are gone; asked when quotas are without them.
+Allowed = Callable[[Sequence[Victim]], bool]
 
 
 def running(snapshot: Snapshot, queue: str) -> list[Victim]:
@@ -136,18 +136,18 @@ class Search:
     def __init__(
         self,
         snapshot: Snapshot,
-        gang: Gang,
+        quotas: Quotas,
         flavor: str,
         is_allowed: Allowed,
         may_spare: Allowed | None = None,
     ) -> None:
         self.snapshot = snapshot
-        self.gang = gang
+        self.quotas = quotas
+        self.gang = quotas.gang
         self.flavor = flavor
         self.is_allowed = is_allowed
         # What must also hold of those who are left when somebody is spared.
         self.may_spare = may_spare
-        self.base = snapshot.coming_tree(flavor)
 
     def fewest(self, candidates: Sequence[Victim]) -> Eviction | None:
         if not candidates or self._try(candidates) is None:
@@ -173,28 +173,10 @@ class Search:
         return fit(self.snapshot.world, self._without(whole), self.gang, self.flavor)
 
     def _quota_allows(self, victims: Sequence[Victim], is_allowed: Allowed) -> bool:
-        tree = self.base
-        for victim in victims:
-            tree.remove(victim.queue, victim.milli)
-        allowed = is_allowed(tree, victims)
-        for victim in reversed(victims):
-            tree.add(victim.queue, victim.milli)
-        return allowed and all(
-            self._has_enough(victims, quota.name)
-            for quota in self.snapshot.queues[self.gang.queue].resources
-        )
-
-    def _has_enough(self, victims: Sequence[Victim], resource: str) -> bool:
-        """The same for something else than GPUs."""
-        snapshot, key = self.snapshot, RESOURCE + resource
-        tree = snapshot.coming_tree(key)
-        amounts = [(v.queue, snapshot.amount_held(v.job, key, v.ranks or None)) for v in victims]
-        for queue, amount in amounts:
-            tree.remove(queue, amount)
-        enough = self.gang.amount(resource) <= tree.available(self.gang.queue)
-        for queue, amount in reversed(amounts):
-            tree.add(queue, amount)
-        return enough
+        self.quotas.remove(victims)
+        allowed = is_allowed(victims)
+        self.quotas.add(reversed(victims))
+        return allowed
 
     def _without(self, victims: Sequence[Victim]) -> FreeDevices:
         free = self.snapshot.coming.copy()
