@@ -25,7 +25,7 @@ class FreeDevices:
         # For each leaf of the topology, how many open nodes have so many devices free. Kept only
         # once somebody has asked for it (`watch`).
         self.leaf_of: list[int] | None = None
-        self.leaves: list[list[int]] = []
+        self.leaves: list[dict[int, int]] = []
         # Whether work may be placed there: ready and not cordoned.
         self.open: list[bool] = []
         # How many devices are free -> the open nodes that have so many; and those numbers in order.
@@ -47,7 +47,7 @@ class FreeDevices:
     def watch(self, leaf_of: list[int] | None, leaves: int = 0) -> None:
         """From here on, `leaves` is kept; `leaf_of` has a leaf for each ordinal, or -1."""
         self.leaf_of = leaf_of
-        self.leaves = [[] for _ in range(leaves)]
+        self.leaves = [{} for _ in range(leaves)]
         if leaf_of is not None:
             for ordinal, is_open in enumerate(self.open):
                 if is_open:
@@ -58,9 +58,10 @@ class FreeDevices:
         leaf = self.leaf_of[ordinal]
         if leaf >= 0:
             counts = self.leaves[leaf]
-            while free >= len(counts):
-                counts.append(0)
-            counts[free] += change
+            if left := counts.get(free, 0) + change:
+                counts[free] = left
+            else:
+                del counts[free]
 
     @property
     def total(self) -> int:

@@ -48,7 +48,7 @@ class Holder:
         if not self._everyone:
             code = refined(snapshot, gang, code)
         if explains(snapshot.job(gang.id), code):
-            flavor = next(self._gate.flavors(gang))
+            flavor = self._gate.flavors(gang)[0]
             if self._everyone:
                 reasons = explain(snapshot, gang, code, flavor)
             else:
@@ -70,11 +70,11 @@ class Holder:
                 if explains(snapshot.job(job_id), code):
                     gang = snapshot.gang(job_id)
                     code = code if head else self._code_of(gang)
-                    flavor = next(self._gate.flavors(gang))
+                    flavor = self._gate.flavors(gang)[0]
                     reasons = explain(snapshot, gang, code, flavor, head or "")
                     self._decisions.append(Hold(job_id, reasons))
 
     def _code_of(self, gang: Gang) -> str:
         known = self._codes.get((gang.queue, gang.shape), "")
-        known = known or self._gate.code(gang, next(self._gate.flavors(gang)))
+        known = known or self._gate.code(gang, self._gate.flavors(gang)[0])
         return known or "insufficient_capacity"

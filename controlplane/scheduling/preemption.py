@@ -50,6 +50,8 @@ def own_victims(snapshot: Snapshot, gang: Gang) -> list[Victim]:
         if victim.priority < gang.priority
         or (newer_too and _is_newer_equal(victim, gang, waiting.submitted_as))
     ]
+    if not found:
+        return found
     # Whoever would stand ahead of it in the line again would only start again in its place.
     place = place_of(waiting)
     return [victim for victim in found if place < place_of(victim.job)]
@@ -121,6 +123,8 @@ def classic(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
     under = is_under(lacking, gang.queue)
     reclaims = rules.borrow_below is not None or under
     others = from_others(snapshot, gang, lacking) if reclaims else []
+    if not own and not others:
+        return None
     if not others:
         return Search(snapshot, quotas, flavor, _fits(quotas)).fewest(in_order(snapshot, own))
     if rules.borrow_below is not None:

@@ -1,12 +1,12 @@
 """Whether quotas let a gang start now, and what heads that wait keep of them for themselves."""
 
-from collections.abc import Iterator
-
 from controlplane.devices import WHOLE
 from controlplane.model import QuotaModel, Reclaim
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.quota import ANY, RESOURCE
 from controlplane.scheduling.snapshot import Snapshot
+
+_ALL_ALIKE = (ANY,)
 
 OVER_QUOTA = "insufficient_quota"
 UNPREEMPTIBLE = "non_preemptible_over_quota"
@@ -31,11 +31,12 @@ class QuotaGate:
         # What the heads of queues keep from borrowers: (flavour, queue) -> quota.
         self._kept: dict[tuple[str, str], int] = {}
 
-    def flavors(self, gang: Gang) -> Iterator[str]:
+    def flavors(self, gang: Gang) -> tuple[str, ...]:
         """The flavours to try, in order; the empty one where the queue does not tell them apart."""
+        if gang.asks.flavors:
+            return gang.asks.flavors
         flavors = self._snapshot.queues[gang.queue].flavors
-        names = gang.asks.flavors or tuple(quota.name for quota in flavors)
-        yield from names or (ANY,)
+        return tuple([quota.name for quota in flavors]) if flavors else _ALL_ALIKE
 
     def code(self, gang: Gang, flavor: str, *, coming: bool = False) -> str:
         """Nothing if the quota allows the gang, else the code of the reason."""
@@ -86,7 +87,7 @@ class QuotaGate:
         snapshot = self._snapshot
         if not snapshot.has_quotas or snapshot.world.policy.model is not QuotaModel.CLASSIC:
             return
-        flavor = next(self.flavors(gang))
+        flavor = self.flavors(gang)[0]
         tree = snapshot.tree(flavor)
         branch = tree.branches[gang.queue]
         key = flavor, gang.queue

@@ -6,6 +6,7 @@ behind it gets what it waits for.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from controlplane.attempt import HOLDING, Attempt, leaving
 from controlplane.devices import WHOLE, FreeDevices, mask_of
@@ -45,6 +46,8 @@ class Snapshot:
         # Ranks that elastic gangs give back in this pass.
         self._shrunk: dict[str, list[int]] = {}
         self._past: dict[str, float] | None = None
+        # Queue -> who of it could be evicted, as `victims` worked it out.
+        self.evictable: dict[str, list[Any]] = {}
 
     # -- devices -----------------------------------------------------------------------------
 
@@ -345,6 +348,7 @@ class Snapshot:
         if self._coming is None:
             self._coming = self.coming if self._some_leave else self.free.copy()
         self.evicted[job.id] = None
+        self.evictable.pop(job.spec.queue, None)
         self.let_go(self._coming, job)
         for flavor in {ANY, attempt.flavor, *self.resources}:
             pair = self._pair(flavor)
@@ -360,6 +364,7 @@ class Snapshot:
             self._coming = self.coming if self._some_leave else self.free.copy()
         self.give_back(self._coming, attempt, ranks)
         self._shrunk.setdefault(job.id, []).extend(ranks)
+        self.evictable.pop(job.spec.queue, None)
         for flavor in {ANY, attempt.flavor, *self.resources}:
             pair = self._pair(flavor)
             if pair[1] is pair[0]:

@@ -138,7 +138,7 @@ class Room:
         inner = self._slice_size and domain.level < self._slice_level
         if domain.watched >= 0 and self._allowed is None and not inner and free.leaf_of is not None:
             counts = free.leaves[domain.watched]
-            return sum([n * (count // gpus) for count, n in enumerate(counts) if n])
+            return sum([n * (count // gpus) for count, n in counts.items()])
         return sum([self.of(child) for child in domain.children])
 
 

@@ -55,7 +55,17 @@ Allowed = Callable[[Sequence[Victim]], bool]
 
 
 def running(snapshot: Snapshot, queue: str) -> list[Victim]:
-    """The queue's running gangs that may be evicted at all, in no order that matters."""
+    """The queue's running gangs that may be evicted at all, in no order that matters.
+
+    Many who wait ask for the same, so it is kept until somebody is told to go.
+    """
+    known = snapshot.evictable.get(queue)
+    if known is None:
+        known = snapshot.evictable[queue] = _running(snapshot, queue)
+    return known
+
+
+def _running(snapshot: Snapshot, queue: str) -> list[Victim]:
     world, now = snapshot.world, snapshot.now
     found = []
     for job_id in world.holders.get(queue, ()):
