@@ -3,17 +3,28 @@
 A victim is spared again only if the rule by which the others were taken still holds without it. (Sparing
 regardless is how fair sharing there can preempt for ever, kueue#14543.) A share is the largest part that a
 queue has of anything, not of GPUs alone.
+
+Priority inside a queue may raise its share, and fair shares may take from a higher priority for a lower one;
+so both together can go round in circles. Therefore a gang is evicted for the sake of equal shares among those
+who borrow only so often in its life. Whoever stays within its own quota takes that back however often.
 """
 
 from collections.abc import Sequence
+from math import inf
 
+from controlplane.model import Cause
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.preemption import from_others, own_victims
 from controlplane.scheduling.quota import QuotaTree
-from controlplane.scheduling.quotas import Quotas, is_over
+from controlplane.scheduling.quotas import Quotas, Share, is_over
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.scheduling.victims import Eviction, Search, Victim, in_order
 
+# So often a gang may have been evicted and still be evicted for one that borrows as well.
+EVICTED_FOR_SHARES_MAX = 3
+
+_NONE: Share = (0.0, 0.0)
+_ALL: Share = (inf, inf)
 # The candidates of each queue, in order.
 Lines = dict[str, list[Victim]]
 
@@ -21,25 +32,37 @@ Lines = dict[str, list[Victim]]
 def fair(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
     quotas = Quotas(snapshot, gang, flavor)
     lacking = quotas.lacking()
-    pool = [*own_victims(snapshot, gang), *from_others(snapshot, gang, lacking)]
+    others = from_others(snapshot, gang, lacking)
+    quotas.enter()
+    # Whoever stays within its own has a right to it, whatever others have.
+    is_owed = quotas.stays_within_own()
+    quotas.leave()
+    if not is_owed:
+        others = [victim for victim in others if _evicted(victim) < EVICTED_FOR_SHARES_MAX]
+    pool = quotas.useful([*own_victims(snapshot, gang), *others], lacking)
     lines: Lines = {}
-    for victim in in_order(snapshot, pool, gang.queue):
+    candidates = in_order(snapshot, pool, gang.queue)
+    for victim in candidates:
         lines.setdefault(victim.queue, []).append(victim)
-    order, rules = _fair_order(snapshot, quotas, lacking, lines)
+    order, rules = _fair_order(snapshot, quotas, lacking, lines, candidates, is_owed=is_owed)
     before = {id(victim): rule for victim, rule in zip(order, rules, strict=True)}
 
     def has_quota(_: Sequence[Victim]) -> bool:
         return quotas.has_quota()
 
     def is_fair(victims: Sequence[Victim]) -> bool:
-        return all(_still_fair(quotas, v, before.get(id(v), 0.0)) for v in victims)
+        return all(_still_fair(quotas, v, before.get(id(v), _NONE)) for v in victims)
 
     # The walk itself kept the rule; whoever is spared must leave it kept.
     search = Search(snapshot, quotas, flavor, has_quota, may_spare=is_fair)
     return search.fewest(order)
 
 
-def _still_fair(quotas: Quotas, victim: Victim, before: float) -> bool:
+def _evicted(victim: Victim) -> int:
+    return sum(restart.cause is Cause.PREEMPTION for restart in victim.job.restarts)
+
+
+def _still_fair(quotas: Quotas, victim: Victim, before: Share) -> bool:
     """The rule by which the victim was taken, on what is left: see `_fair_order`."""
     met = quotas.meet(victim.queue)
     if met is None:
@@ -49,33 +72,45 @@ def _still_fair(quotas: Quotas, victim: Victim, before: float) -> bool:
 
 
 def _fair_order(
-    snapshot: Snapshot, quotas: Quotas, lacking: Sequence[QuotaTree], lines: Lines
-) -> tuple[list[Victim], list[float]]:
+    snapshot: Snapshot,
+    quotas: Quotas,
+    lacking: Sequence[QuotaTree],
+    lines: Lines,
+    candidates: Sequence[Victim],
+    *,
+    is_owed: bool,
+) -> tuple[list[Victim], list[Share]]:
     """Candidates as the strategies take them, each with its queue's share before it goes."""
     order: list[Victim] = []
-    shares_before: list[float] = []
+    shares_before: list[Share] = []
     quotas.enter()
     left = {queue: list(line) for queue, line in lines.items()}
     refused: Lines = {}
-    for strategy in snapshot.world.policy.strategies:
+    place = {id(victim): index for index, victim in enumerate(candidates)}
+    for number, strategy in enumerate(snapshot.world.policy.strategies):
         while left:
-            queue = _heaviest(quotas, lacking, left)
+            queue = _heaviest(quotas, lacking, left, place)
             if queue is None:
                 break
             if queue == quotas.queue:
                 _pick(quotas, left, queue, 0, order)
-                shares_before.append(float("inf"))
+                shares_before.append(_ALL)
                 continue
             met = quotas.meet(queue)
             assert met is not None
             mine, theirs = quotas.share(met[0]), quotas.share(met[1])
             index = _first_fair(quotas, strategy, left[queue], met[1], mine, theirs)
+            if is_owed:
+                index, theirs = 0, _ALL
             if index is None:
                 refused.setdefault(queue, []).extend(left.pop(queue))
                 continue
             refused.setdefault(queue, []).extend(left[queue][:index])
             _pick(quotas, left, queue, index, order)
             shares_before.append(theirs)
+            if number:
+                # A second rule is applied once to each queue.
+                left.pop(queue, None)
         left, refused = {q: line for q, line in refused.items() if line}, {}
     quotas.add(order)
     quotas.leave()
@@ -91,23 +126,23 @@ def _pick(quotas: Quotas, left: Lines, queue: str, index: int, order: list[Victi
     order.append(victim)
 
 
-def _heaviest(quotas: Quotas, lacking: Sequence[QuotaTree], left: Lines) -> str | None:
-    """The queue with the largest share among those that borrow; its own when there is no other."""
-    best: tuple[float, str] | None = None
-    for queue in left:
-        if queue == quotas.queue or not is_over(lacking, queue, quotas.queue):
-            continue
-        met = quotas.meet(queue)
-        assert met is not None
-        offer = (-quotas.share(met[1]), queue)
-        best = offer if best is None else min(best, offer)
-    if quotas.queue in left and (best is None or quotas.share(quotas.queue) > -best[0]):
-        return quotas.queue
-    return None if best is None else best[1]
+def _heaviest(
+    quotas: Quotas, lacking: Sequence[QuotaTree], left: Lines, place: dict[int, int]
+) -> str | None:
+    """The queue with the largest share among those that borrow, and its own, level by level down.
+
+    Of equal ones the one whose first candidate comes first.
+    """
+    offers = [
+        (quotas.way_down(queue), place[id(line[0])], queue)
+        for queue, line in left.items()
+        if queue == quotas.queue or is_over(lacking, queue, quotas.queue)
+    ]
+    return min(offers)[2] if offers else None
 
 
 def _first_fair(
-    quotas: Quotas, strategy: str, line: Sequence[Victim], branch: str, mine: float, theirs: float
+    quotas: Quotas, strategy: str, line: Sequence[Victim], branch: str, mine: Share, theirs: Share
 ) -> int | None:
     if strategy == "initial":
         return 0 if mine < theirs else None

@@ -12,6 +12,7 @@ from controlplane.model import Discipline, Preempt, QuotaModel, Reclaim, WithinQ
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.quota import Branch, QuotaTree, split
 from controlplane.scheduling.quotas import Quotas, is_over, is_under
+from controlplane.scheduling.reclaim import others_in_tree
 from controlplane.scheduling.shares import fair_shares
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.scheduling.victims import (
@@ -117,42 +118,42 @@ def _same_tree(branch: Branch) -> list[str]:
 
 def classic(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
     quotas = Quotas(snapshot, gang, flavor)
-    lacking = quotas.lacking()
-    own = own_victims(snapshot, gang)
+    lacking, own = quotas.lacking(), own_victims(snapshot, gang)
     rules = rules_for(snapshot, gang.queue)
-    under = is_under(lacking, gang.queue)
-    reclaims = rules.borrow_below is not None or under
-    others = from_others(snapshot, gang, lacking) if reclaims else []
-    if not own and not others:
+    others = others_in_tree(snapshot, gang, quotas, lacking, rules.reclaim)
+    if not own and not others.all:
         return None
-    if not others:
-        return Search(snapshot, quotas, flavor, _fits(quotas)).fewest(in_order(snapshot, own))
-    if rules.borrow_below is not None:
-        below = min(gang.priority, rules.borrow_below + 1)
-        if not under:
-            others = [victim for victim in others if victim.priority < below]
-        everyone = in_order(snapshot, [*own, *others], gang.queue)
-        everyone = _still_over(quotas, lacking, everyone)
-        return Search(snapshot, quotas, flavor, _fits(quotas, below=below)).fewest(everyone)
-    everyone = in_order(snapshot, [*own, *others], gang.queue)
-    everyone = _still_over(quotas, lacking, everyone)
-    found = Search(snapshot, quotas, flavor, _fits(quotas, borrows=False)).fewest(everyone)
-    if found is not None:
-        return found
-    return Search(snapshot, quotas, flavor, _fits(quotas)).fewest(in_order(snapshot, own))
+    if not others.all or (rules.borrow_below is None and not is_under(lacking, gang.queue)):
+        attempts = [True]
+    elif rules.borrow_below is None and not others.nearer:
+        attempts = [False, True]
+    else:
+        attempts = [True, False]
+    for borrows in attempts:
+        rest = others.rest
+        if borrows:
+            # Whoever may not be asked by one that borrows.
+            below = _NOBODY if rules.borrow_below is None else rules.borrow_below + 1
+            rest = [victim for victim in rest if victim.priority < min(gang.priority, below)]
+        parts = (others.nearer, rest, own)
+        lists = [in_order(snapshot, quotas.useful(part, lacking)) for part in parts]
+        # What elastic gangs can do without goes first, of whichever list.
+        everyone = sorted([v for part in lists for v in part], key=lambda v: not v.ranks)
+        order = _still_over(quotas, lacking, everyone)
+        found = Search(snapshot, quotas, flavor, _fits(quotas, borrows=borrows)).fewest(order)
+        if found is not None:
+            return found
+    return None
 
 
-def _fits(quotas: Quotas, *, borrows: bool = True, below: int | None = None) -> Allowed:
-    """Whether the gang fits the quotas; above the threshold only without borrowing."""
+_NOBODY = -(1 << 62)
 
-    def is_allowed(victims: Sequence[Victim]) -> bool:
-        may_borrow = borrows and not (
-            below is not None
-            and any(v.queue != quotas.queue and v.priority >= below for v in victims)
-        )
-        if not may_borrow and quotas.would_borrow():
-            return False
-        return quotas.has_quota()
+
+def _fits(quotas: Quotas, *, borrows: bool) -> Allowed:
+    """Whether the gang fits the quotas, by borrowing or without."""
+
+    def is_allowed(_: Sequence[Victim]) -> bool:
+        return quotas.has_quota() and (borrows or not quotas.would_borrow())
 
     return is_allowed
 

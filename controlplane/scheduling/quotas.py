@@ -5,14 +5,19 @@ gang lacks something; a share is the largest part that a queue has of anything (
 """
 
 from collections.abc import Iterable
+from math import inf
 from typing import TYPE_CHECKING
 
 from controlplane.scheduling.gangs import Gang
-from controlplane.scheduling.quota import RESOURCE, Branch, QuotaTree, share, split
+from controlplane.scheduling.quota import ANY, RESOURCE, Branch, QuotaTree, share, split
 from controlplane.scheduling.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from controlplane.scheduling.victims import Victim
+
+
+# By weight; and without it, where both have no weight at all.
+Share = tuple[float, float]
 
 
 class Quotas:
@@ -34,6 +39,11 @@ class Quotas:
         self._amounts: dict[tuple[str, tuple[int, ...]], list[int]] = {}
 
     @property
+    def limited(self) -> list[tuple[QuotaTree, int]]:
+        """The quotas that the gang's queue has, and how much the gang wants of each."""
+        return [(self.trees[i], self._needs[i]) for i in self._limited]
+
+    @property
     def gpus(self) -> QuotaTree:
         return self.trees[0]
 
@@ -41,7 +51,7 @@ class Quotas:
 
     def remove(self, victims: Iterable["Victim"]) -> None:
         for victim in victims:
-            self.gpus.remove(victim.queue, victim.milli)
+            self.gpus.remove(victim.queue, self._gpus_of(victim))
             if len(self.trees) > 1:
                 for tree, amount in zip(self.trees[1:], self._of(victim), strict=True):
                     tree.remove(victim.queue, amount)
@@ -49,10 +59,34 @@ class Quotas:
     def add(self, victims: Iterable["Victim"]) -> None:
         """The opposite of `remove`; last gone, first back."""
         for victim in victims:
-            self.gpus.add(victim.queue, victim.milli)
+            self.gpus.add(victim.queue, self._gpus_of(victim))
             if len(self.trees) > 1:
                 for tree, amount in zip(self.trees[1:], self._of(victim), strict=True):
                     tree.add(victim.queue, amount)
+
+    def useful(self, victims: Iterable["Victim"], lacking: Iterable[QuotaTree]) -> "list[Victim]":
+        """Those who have some of what is lacking; of GPUs, of the flavour that the gang would use."""
+        wanted = list(lacking)
+        if wanted == [self.gpus] and self.gpus.flavor == ANY:
+            return list(victims)
+        return [
+            victim
+            for victim in victims
+            if any(
+                amount and tree in wanted
+                for tree, amount in zip(
+                    self.trees, [self._gpus_of(victim), *self._of(victim)], strict=True
+                )
+            )
+        ]
+
+    def _gpus_of(self, victim: "Victim") -> int:
+        """What it has of the GPUs that this is about: of another flavour it has none of them."""
+        if self.gpus.flavor == ANY:
+            return victim.milli
+        attempt = victim.job.attempt
+        assert attempt is not None
+        return victim.milli if attempt.flavor == self.gpus.flavor else 0
 
     def _of(self, victim: "Victim") -> list[int]:
         """What it has requested of each resource beside GPUs."""
@@ -108,18 +142,46 @@ class Quotas:
         met = split(branches[self.queue], branches[queue])
         return None if met is None else (met[0].name, met[1].name)
 
-    def share(self, branch: str) -> float:
+    def share(self, branch: str) -> Share:
         """The largest part that the branch has of anything, beyond its own and by weight."""
-        return max([share(tree.branches[branch]) for tree in self.trees])
+        return max([_share(tree.branches[branch]) for tree in self.trees])
 
-    def share_with(self, branch: str) -> float:
+    def share_with(self, branch: str) -> Share:
         """The same with the gang counted in."""
         return max(
             [
-                share(tree.branches[branch], need)
+                _share(tree.branches[branch], need)
                 for tree, need in zip(self.trees, self._needs, strict=True)
             ]
         )
+
+    def way_down(self, queue: str) -> list[tuple[float, float, bool]]:
+        """The shares of the branches from below the root to a queue, largest first when sorted.
+
+        Of equal ones a branch with others below it comes first: there the most unfair can be chosen.
+        """
+        path = self.gpus.branches[queue].path()
+        found = []
+        for branch in path[1:] or path:
+            by_weight, plain = self.share(branch.name)
+            found.append((-by_weight, -plain, branch is path[-1]))
+        return found
+
+    def stays_within_own(self) -> bool:
+        """Whether the queue, with the gang counted in, has no more than its own of anything.
+
+        Of what it lacks alone would not do: then two queues could take turns at evicting each other,
+        each for the resource of which it has not got its own.
+        """
+        return not any(self.trees[i].branches[self.queue].borrows for i in self._limited)
+
+
+def _share(branch: Branch, more: int = 0) -> Share:
+    by_weight = share(branch, more)
+    if by_weight != inf:
+        return by_weight, 0.0
+    pool = branch.parent.subtree if branch.parent is not None else branch.subtree
+    return by_weight, (branch.used + more - branch.subtree) / max(1, pool)
 
 
 def is_over(trees: Iterable[QuotaTree], victim: str, preemptor: str) -> bool:

@@ -18,6 +18,7 @@ from controlplane.model import (
     Policy,
     Preempt,
     Queue,
+    QuotaModel,
     Reclaim,
     Role,
     Scheduling,
@@ -148,3 +149,26 @@ def test_surplus_of_the_own_queue_counts_once_beside_that_of_others():
     box.settle()
     assert box.world.jobs["urgent"].phase is Phase.RUNNING
     assert box.world.jobs["elastic"].phase is Phase.RUNNING
+
+
+def test_priority_and_shares_together_do_not_go_round_in_circles():
+    """A high priority takes its own queue's place, shares take it for a low one of the other."""
+    rules = Preempt(within_queue=WithinQueue.LOWER, reclaim=Reclaim.ANY)
+    queues = [
+        Queue("lab"),
+        Queue("a", parent="lab", nominal=5, preempt=rules),
+        Queue("b", parent="lab", nominal=0, preempt=rules),
+        Queue("pool", parent="lab", nominal=3),
+    ]
+    # Without a second chance, so that it is the rule itself that ends it.
+    policy = replace(EVICTS, model=QuotaModel.FAIR, second_chance_s_max=0.0)
+    box = Sandbox([(8, "a")], queues, policy)
+    for name, queue, gpus, priority in [
+        ("b1", "b", 1, 0),
+        ("a1", "a", 4, 0),
+        ("b2", "b", 4, 2),
+        ("a2", "a", 4, 2),
+    ]:
+        box.submit(name, plain(queue, gpus, priority))
+        box.settle()
+    assert box.evictions < 20

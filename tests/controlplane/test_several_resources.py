@@ -106,7 +106,7 @@ def test_fair_evictions_of_several_resources_come_to_rest(drawn, a, b, strategie
     box = Sandbox([(8, ""), (4, "")], queues, policy)
     for number, (name, cpu, gpus, priority) in enumerate(drawn):
         box.submit(f"j{number}", job(name, str(cpu), gpus=gpus, priority=priority))
-        box.settle()
+        box.settle(200)
         for key in ("", RESOURCE + "cpu"):
             root = Snapshot(box.world).tree(key).branches["lab"]
             assert root.used <= root.subtree
