@@ -52,6 +52,8 @@ def policies(draw, models=tuple(QuotaModel), disciplines=tuple(Discipline)):
         consolidate=draw(st.booleans()),
         packing=draw(st.sampled_from(["pack", "spread"])),
         ageing_per_hour=draw(st.sampled_from([0.0, 10.0])),
+        # Mostly without a second chance: it is the rules alone that must let passes come to rest.
+        second_chance_s_max=draw(st.sampled_from([0.0, 0.0, 600.0])),
     )
 
 
