@@ -51,7 +51,7 @@ CHANGES = (
     Change("last in, first out", "lines.py", "return first, 0, job.queued_as", "return first, 0, -job.queued_as"),
     Change("the protected are not spared", "scheduling/victims.py", "< protected_s(world, job)", "< 0"),
     Change("reasons are told in other words", "scheduling/explanation.py", "it needs {gang.gpus} GPUs", "it wants {gang.gpus} GPUs"),
-    Change("gangs do not grow", GROWTH, "    while count > 0:", "    while False:"),
+    Change("gangs do not grow", GROWTH, "    while low < high:", "    while False:"),
     Change("no pass when ranks are gone", "initiative.py", "        e.RanksGone,\n        e.AttemptEnded,\n", ""),
     Change("no pass after a submission", "initiative.py", "        e.JobSubmitted,\n", ""),
     Change("gangs are smaller", "kinds/checking.py", "RANKS_MAX = 10_000", "RANKS_MAX = 3"),

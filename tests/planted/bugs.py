@@ -537,4 +537,32 @@ BUGS = (
         "        if count >= 0:\n            return self._snapshot.free\n",
         ("tests/controlplane/test_backfill.py",),
     ),
+    Bug(
+        "scheduling: whoever was evicted gets no second chance",
+        "controlplane/scheduling/protection.py",
+        "_GROWTH = 2.0",
+        "_GROWTH = 0.0",
+        ("tests/controlplane/test_protection.py",),
+    ),
+    Bug(
+        "scheduling: planned starts do not wait for quota",
+        "controlplane/scheduling/quota_ahead.py",
+        "        return self._allows[bisect_right(self.times, at) - 1]",
+        "        return True",
+        ("tests/controlplane/test_quota_ahead.py",),
+    ),
+    Bug(
+        "scheduling: a start over an instant without room is planned",
+        "controlplane/scheduling/whole_timeline.py",
+        "            left = free & bits_at[at]\n            if left != free:",
+        "            left = free & bits_at[at] if at == index else free\n            if left != free:",
+        ("tests/controlplane/test_quota_ahead.py",),
+    ),
+    Bug(
+        "scheduling: who borrows other resources is not asked for them",
+        "controlplane/scheduling/quotas.py",
+        "        return found or [self.gpus]",
+        "        return [self.gpus]",
+        ("tests/controlplane/test_several_resources.py",),
+    ),
 )
