@@ -171,7 +171,7 @@ class Planner:
         for index, (_, job_id) in enumerate(ends):
             if free >= gang.gpus:
                 return index
-            free += snapshot.gang(job_id).gpus
+            free += _devices_max(snapshot.gang(job_id))
         return len(ends) if free >= gang.gpus else None
 
     def _among_plans(self, gang: Gang, flavor: str, runs_s: float) -> Planned | None:
@@ -274,6 +274,11 @@ class Planner:
         attempt = snapshot.world.jobs[job_id].attempt
         assert attempt is not None
         snapshot.give_back(view, attempt)
+
+
+def _devices_max(gang: Gang) -> int:
+    """As many devices as a gang can have, those of which it has a part and named ones counted in."""
+    return gang.gpus + len(gang.parts) + sum([role.gpus or 1 for _, role in gang.pins])
 
 
 def _late_devices(snapshot: Snapshot, found: Fit, view: FreeDevices) -> Fit:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controlplane.model import Discipline, Policy, Queue, Scheduling
+from controlplane.model import Discipline, Policy, Queue, Role, Scheduling
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.decisions import Hold
 from controlplane.scheduling.snapshot import Snapshot
@@ -91,6 +91,17 @@ def test_one_that_ends_in_time_goes_past_one_that_does_not():
     box.submit("long", gang(1, 2, 500.0, 0))
     box.submit("short", gang(1, 2, 20.0, 0))
     assert started(box.look()) == ["short"]
+
+
+def test_a_head_waits_for_gangs_with_named_nodes_and_parts_of_devices_too():
+    box = Sandbox([(8, "")], [], Policy(discipline=EASY))
+    roles = (Role(name="Worker", gpus=7, node="n0"), Role(name="Part", gpu_share=500))
+    box.submit("runs", spec(roles=roles, scheduling=Scheduling(estimate_s=100.0)))
+    box.one_pass()
+    box.submit("head", gang(1, 8, 50.0, 0))
+    scheduling = Pass(Snapshot(box.world), lambda job, code: True)
+    scheduling.run()
+    assert [planned.job for planned in scheduling.planner.planned] == ["head"]
 
 
 def test_who_stays_behind_is_told_why_once():
