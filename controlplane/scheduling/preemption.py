@@ -4,7 +4,7 @@ Each model makes a list of candidates in order, and says when the preemptor may 
 is `victims.Search`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from controlplane.attained import attained_step
 from controlplane.job import attained_gpu_s
@@ -192,17 +192,36 @@ def candidates_over_share(snapshot: Snapshot, gang: Gang, flavor: str) -> list[V
     tree = snapshot.coming_tree(flavor)
     fair_milli = fair_shares(snapshot, tree, gang)
     own = tree.branches[gang.queue]
-    pool = []
-    for name in sorted(tree.branches):
-        # It may ask where, with the gang, its side stays within its share up to where they meet.
-        if name != gang.queue and name in snapshot.queues:
-            mine = _between(own, tree.branches[name])
-            if all(b.used_below + gang.milli <= fair_milli[b.name] for b in mine):
-                pool += running(snapshot, name)
     used = {name: branch.used_below for name, branch in tree.branches.items()}
+    names = sorted(name for name in tree.branches if name != gang.queue and name in snapshot.queues)
     order: list[Victim] = []
-    left = in_order(snapshot, pool)
-    # First from those who then still have their share, then from those who had more than it.
+    while True:
+        # It may ask where, with the gang, its side stays within its share up to where they meet; and
+        # what those beside it give may be what lets it ask further away.
+        may_ask = [
+            name
+            for name in names
+            if all(
+                used[b.name] + gang.milli <= fair_milli[b.name]
+                for b in _between(own, tree.branches[name])
+            )
+        ]
+        if not may_ask:
+            return order
+        names = [name for name in names if name not in may_ask]
+        pool = [victim for name in may_ask for victim in running(snapshot, name)]
+        _take_from_the_rich(in_order(snapshot, pool), own, tree, used, fair_milli, order)
+
+
+def _take_from_the_rich(
+    left: list[Victim],
+    own: Branch,
+    tree: QuotaTree,
+    used: dict[str, int],
+    fair_milli: Mapping[str, int],
+    order: list[Victim],
+) -> None:
+    """First from those who then still have their share, then from those who had more than it."""
     for may_fall_below in (False, True):
         rest = []
         for victim in left:
@@ -215,7 +234,6 @@ def candidates_over_share(snapshot: Snapshot, gang: Gang, flavor: str) -> list[V
             else:
                 rest.append(victim)
         left = rest
-    return order
 
 
 def _between(victim: Branch, preemptor: Branch) -> list[Branch]:
@@ -227,7 +245,24 @@ def _between(victim: Branch, preemptor: Branch) -> list[Branch]:
 
 def _from_the_rich(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
     order = candidates_over_share(snapshot, gang, flavor)
-    return _search(snapshot, gang, flavor).fewest(order)
+    if not order:
+        return None
+    search = _search(snapshot, gang, flavor)
+    tree, is_below_ceiling = search.quotas.gpus, search.is_allowed
+    fair_milli = fair_shares(snapshot, tree, gang)
+    own = tree.branches[gang.queue]
+
+    def is_within_share(victims: Sequence[Victim]) -> bool:
+        """With just these gone, its side stays within its share up to each of them."""
+        asked = {victim.queue for victim in victims}
+        return is_below_ceiling(victims) and all(
+            branch.used_below + gang.milli <= fair_milli[branch.name]
+            for name in asked
+            for branch in _between(own, tree.branches[name])
+        )
+
+    search.is_allowed = is_within_share
+    return search.fewest(order)
 
 
 def _search(snapshot: Snapshot, gang: Gang, flavor: str) -> Search:

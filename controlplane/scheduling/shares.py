@@ -101,14 +101,30 @@ def _pour(
     wanted: Mapping[str, int],
     given: dict[Branch, float],
 ) -> float:
-    """Gives what is left by weight to who still wants some; what remains is returned."""
+    """Gives what is left by weight to who still wants some; what remains is returned.
+
+    In whole devices, since nobody can use a share of one; those that are left over go one by one to
+    whoever is furthest from its part.
+    """
     thirsty = [b for b in siblings if _most(b, wanted) > given[b] and b.weight > 0]
     while left > 1e-6 and thirsty:
-        weights = sum(branch.weight for branch in thirsty)
-        unit = left / weights
-        for branch in thirsty:
-            more = min(unit * branch.weight, _most(branch, wanted) - given[branch])
+        unit = left / sum(branch.weight for branch in thirsty)
+        parts = {b: min(unit * b.weight, _most(b, wanted) - given[b]) for b in thirsty}
+        whole = {b: _whole(part, _most(b, wanted) - given[b]) for b, part in parts.items()}
+        if not any(whole.values()):
+            # Not one whole device for anybody.
+            for branch in sorted(thirsty, key=lambda b: (-parts[b], b.name)):
+                more = min(WHOLE, left, _most(branch, wanted) - given[branch])
+                given[branch] += more
+                left -= more
+            return left
+        for branch, more in whole.items():
             given[branch] += more
             left -= more
         thirsty = [b for b in thirsty if _most(b, wanted) - given[b] > 1e-6]
     return left
+
+
+def _whole(part: float, wish: float) -> float:
+    """Whole devices of a part; a wish that is met, to the last part of a device."""
+    return part if part >= wish - 1e-6 else (part + 1e-6) // WHOLE * WHOLE
