@@ -12,7 +12,7 @@ from controlplane.model import Discipline, Preempt, QuotaModel, Reclaim, WithinQ
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.quota import Branch, QuotaTree, split
 from controlplane.scheduling.quotas import Quotas, is_over, is_under
-from controlplane.scheduling.reclaim import others_in_tree
+from controlplane.scheduling.reclaim import others_in_tree, somebody_is_over
 from controlplane.scheduling.shares import fair_shares
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.scheduling.victims import (
@@ -117,9 +117,14 @@ def _same_tree(branch: Branch) -> list[str]:
 
 
 def classic(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
+    own = own_victims(snapshot, gang)
+    if not own and not snapshot.world.by_request:
+        # By far the most frequent answer, and quick to find out where GPUs are all that counts.
+        branch = snapshot.coming_tree(flavor).branches[gang.queue]
+        if not somebody_is_over(branch):
+            return None
     quotas = Quotas(snapshot, gang, flavor)
-    lacking, own = quotas.lacking(), own_victims(snapshot, gang)
-    rules = rules_for(snapshot, gang.queue)
+    lacking, rules = quotas.lacking(), rules_for(snapshot, gang.queue)
     others = others_in_tree(snapshot, gang, quotas, lacking, rules.reclaim)
     if not own and not others.all:
         return None

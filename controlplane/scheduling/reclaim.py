@@ -51,6 +51,17 @@ def others_in_tree(
     return found
 
 
+def somebody_is_over(branch: Branch) -> bool:
+    """Whether, on the way up from a queue, anything beside the way has more than its own."""
+    above = branch.parent
+    while above is not None:
+        for child in above.children:
+            if child.used > child.subtree and child is not branch:
+                return True
+        branch, above = above, above.parent
+    return False
+
+
 def _fits_in(wanted: list[tuple[QuotaTree, int]], name: str) -> bool:
     """Whether a branch has enough of its own for what is wanted; then what is left to want above it."""
     fits = True
