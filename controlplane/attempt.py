@@ -111,6 +111,8 @@ class Attempt(Value, frozen=True, kw_only=True):
     step_at: float | None = None
     # As in GangPlaced, until that time has come.
     safe_until: float | None = None
+    # Since when ranks wait for an image that the cluster cannot get.
+    imageless_at: float | None = None
 
     def share(self, rank: int) -> int:
         """The thousandths of its device that a rank has, or 0 for whole devices."""
@@ -134,6 +136,14 @@ class Attempt(Value, frozen=True, kw_only=True):
 
 
 RankChanges = list[tuple[int, Rank]]
+
+# What clusters call it when an image cannot be had; `RanksStuck` begins with such a word.
+NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+
+
+def lacks_image(rank: Rank) -> bool:
+    """Whether it waits for an image that the cluster has tried to get and could not."""
+    return rank.state is RankState.PENDING and rank.message.partition(":")[0] in NO_IMAGE
 
 
 def launched_at(attempt: Attempt, rank: Rank) -> float:
@@ -190,7 +200,8 @@ def started(attempt: Attempt, event: e.RanksStarted, at: float) -> Attempt:
         # What kept it from starting, if anything, does so no more.
         kept = {"message": ""} if rank.message else {}
         ranks[index] = replace(rank, state=_RUNNING, started_at=at, **kept)
-    return replace(attempt, ranks=tuple(ranks), up=attempt.up + len(event.ranks))
+    begun = replace(attempt, ranks=tuple(ranks), up=attempt.up + len(event.ranks))
+    return begun if attempt.imageless_at is None else _with_images(begun, at)
 
 
 def exited(attempt: Attempt, event: e.RanksExited, at: float) -> Attempt:
@@ -212,7 +223,8 @@ def exited(attempt: Attempt, event: e.RanksExited, at: float) -> Attempt:
             message=end.message,
             lines=end.lines,
         )
-    return replace(attempt, ranks=tuple(ranks), up=up, holding=holding)
+    ended = replace(attempt, ranks=tuple(ranks), up=up, holding=holding)
+    return ended if attempt.imageless_at is None else _with_images(ended, at)
 
 
 def added(attempt: Attempt, event: e.RanksAdded, at: float) -> Attempt:
@@ -225,7 +237,7 @@ def added(attempt: Attempt, event: e.RanksAdded, at: float) -> Attempt:
     ]
     ranks = [*attempt.ranks[:first], *(Rank(incarnation=run, relaunched_at=at) for run in runs)]
     grown = replace(attempt, ranks=tuple(ranks), placement=(*attempt.placement[:first], *slots))
-    return replace(grown, up=count_up(grown), holding=count_holding(grown))
+    return _with_images(replace(grown, up=count_up(grown), holding=count_holding(grown)), at)
 
 
 def staying(attempt: Attempt, size: int) -> int:
@@ -243,12 +255,22 @@ def replaced(attempt: Attempt, event: e.RanksReplaced, at: float) -> Attempt:
         run = attempt.ranks[index].incarnation + 1
         changes.append((index, Rank(incarnation=run, relaunched_at=at)))
     mended = replace(attempt, placement=tuple(placement), mended=attempt.mended + 1)
-    return _changed(mended, changes)
+    return _with_images(_changed(mended, changes), at)
 
 
 def with_ranks(attempt: Attempt, event: e.JobEvent, at: float) -> Attempt:
     """The attempt after one of the rarer events about its ranks."""
-    return _changed(attempt, _RANK_CHANGES[type(event)](attempt.ranks, event, at))
+    changed = _changed(attempt, _RANK_CHANGES[type(event)](attempt.ranks, event, at))
+    if attempt.imageless_at is None and type(event) is not e.RanksStuck:
+        return changed
+    return _with_images(changed, at)
+
+
+def _with_images(attempt: Attempt, at: float) -> Attempt:
+    """The attempt that knows whether ranks of it still, or by now, wait for images."""
+    if any(lacks_image(rank) for rank in attempt.ranks):
+        return attempt if attempt.imageless_at is not None else replace(attempt, imageless_at=at)
+    return attempt if attempt.imageless_at is None else replace(attempt, imageless_at=None)
 
 
 def _dismissed(ranks: tuple[Rank, ...]) -> RankChanges:

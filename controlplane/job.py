@@ -421,6 +421,8 @@ def deadline(job: Job) -> float | None:
                 due_at = _earlier(due_at, at)
         elif phase is Phase.STARTING:
             due_at = _earlier(due_at, attempt.placed_at + spec.start_timeout_s)
+        if phase is Phase.STARTING and attempt.imageless_at is not None:
+            due_at = _earlier(due_at, attempt.imageless_at + spec.image_timeout_s)
         if attempt.step_at is not None:
             due_at = _earlier(due_at, attempt.step_at)
         if attempt.safe_until is not None:

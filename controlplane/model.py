@@ -242,6 +242,8 @@ class JobSpec(Value, frozen=True, kw_only=True):
     active_deadline_s: float | None = None
     ttl_s: float | None = None
     start_timeout_s: float = 600.0
+    # A job fails if the cluster cannot get the image of one of its ranks for so long at its start.
+    image_timeout_s: float = 300.0
     # The gang may start with this many ranks; None means all of them.
     min_available: int | None = None
     clean: CleanPods = CleanPods.NONE

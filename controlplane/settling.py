@@ -16,6 +16,7 @@ from controlplane.attempt import (
     Rank,
     RankState,
     is_missing,
+    lacks_image,
     launched_at,
     missing,
     staying,
@@ -219,6 +220,11 @@ def _attempt_due(draft: Draft, attempt: Attempt) -> None:
     if _is_past(job.crippled_at, job.spec.scheduling.recovery_timeout_s, now):
         _give_up_repair(draft, attempt)
         return
+    if job.phase is Phase.STARTING and _is_past(
+        attempt.imageless_at, job.spec.image_timeout_s, now
+    ):
+        _give_up_images(draft, attempt)
+        return
     late = [i for i, rank in enumerate(attempt.ranks) if _is_late(attempt, rank, limit_s, now)]
     if late:
         message = f"{len(late)} of {len(attempt.ranks)} ranks had not started after {limit_s:g} s"
@@ -232,6 +238,19 @@ def _attempt_due(draft: Draft, attempt: Attempt) -> None:
     for index, rank in enumerate(attempt.ranks):
         if rank.state is RankState.BACKOFF and rank.retry_at is not None and rank.retry_at <= now:
             draft.add(e.RankRelaunched(job.id, attempt.number, index))
+
+
+def _give_up_images(draft: Draft, attempt: Attempt) -> None:
+    """Another try would ask for the same image, so the job has failed."""
+    job = draft.job
+    without = [i for i, rank in enumerate(attempt.ranks) if lacks_image(rank)]
+    first, others = without[0], len(without) - 1
+    message = (
+        f"no image for {job.spec.rank_name(first)} on {attempt.placement[first].node}"
+        f"{f' and {others} more' if others else ''} within {job.spec.image_timeout_s:g} s; "
+        f"{attempt.ranks[first].message}"
+    )
+    draft.add(e.JobFailed(job.id, "no_image", message, first))
 
 
 def _pass_step(draft: Draft, attempt: Attempt, passed_at: float) -> None:

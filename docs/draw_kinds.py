@@ -24,12 +24,13 @@ spelt in any case. What is not said otherwise is the same for all kinds:
 | field of the run policy | default | checked |
 | --- | --- | --- |
 | cleanPodPolicy | None; in the versions before `kubeflow.org/v1`: Running for TFJob, All for XGBoostJob and MXJob, All in v1alpha1 | None, Running, All |
-| backoffLimit | 6 | 0 or more |
+| backoffLimit, or the annotation `muster.dev/restart-limit` (a TrainJob has no such field) | 6 | 0 or more |
 | activeDeadlineSeconds, ttlSecondsAfterFinished | none | 0 to ten years |
 | schedulingPolicy.queue | the annotation `muster.dev/queue`, Kueue's or KAI's label, or default | it cannot change later |
 | schedulingPolicy.priorityClass | normal | low, normal, high; or a number in the annotation `muster.dev/priority` |
 | schedulingPolicy.minAvailable | all replicas | 0 to 10,000 |
 | schedulingPolicy.scheduleTimeoutSeconds | 600 | 0 to ten years |
+| the annotation `muster.dev/image-timeout-seconds` | 300 | 0 to ten years |
 | managedBy | we run it | `muster.dev/muster`, the operator's own name, or `kueue.x-k8s.io/multikueue`, whose jobs are left alone; it cannot change later |
 
 Versions with `beta` and `alpha2` had the first four in `spec` itself, and so had `kubeflow.org/v1` in

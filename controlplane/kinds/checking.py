@@ -111,6 +111,7 @@ RANGES = {
     "active_deadline_s": (0, SECONDS_MAX),
     "ttl_s": (0, SECONDS_MAX),
     "start_timeout_s": (0, SECONDS_MAX),
+    "image_timeout_s": (0, SECONDS_MAX),
     "min_available": (0, RANKS_MAX),
     "restart.limit": (0, BILLION),
     "restart.backoff_s_first": (0, SECONDS_MAX),

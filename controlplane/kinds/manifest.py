@@ -34,6 +34,10 @@ WORKLOAD_PREFIX = "sim.muster.dev/"
 PRIORITY_ANNOTATION = "muster.dev/priority"
 # What starts again when one rank fails: the whole gang, or the one rank as the operators do it.
 RESTART_SCOPE_ANNOTATION = "muster.dev/restart-scope"
+# How often a failed gang starts again; for kinds that have no field for it, such as TrainJob.
+RESTART_LIMIT_ANNOTATION = "muster.dev/restart-limit"
+# How long a starting job waits for an image that cannot be had before it has failed.
+IMAGE_TIMEOUT_ANNOTATION = "muster.dev/image-timeout-seconds"
 # Priority classes live in a Kubernetes cluster; without one, these names are known.
 PRIORITY_CLASSES = {"": 0, "low": -1_000, "normal": 0, "high": 1_000}
 POLICY = "spec.runPolicy"
@@ -135,6 +139,11 @@ def policy_of(
     )
     if timeout_s:
         fields["start_timeout_s"] = timeout_s
+    said = metadata.annotations.get(IMAGE_TIMEOUT_ANNOTATION)
+    if said is not None:
+        limits = (0, checking.SECONDS_MAX)
+        seconds = _number(IMAGE_TIMEOUT_ANNOTATION, said, float, limits, findings)
+        fields["image_timeout_s"] = IMAGE_TIMEOUT_S if seconds is None else seconds
     return Understood(fields, _kept(gang))
 
 
@@ -181,8 +190,19 @@ def _restart_of(metadata: Metadata, policy: RunPolicy, findings: Findings) -> Re
     if not checking.check_choice(where, scope, RestartScope, findings):
         scope = RestartScope.GANG.value
     restart = RestartPolicy(scope=RestartScope(scope))
-    limit = policy.backoffLimit
+    limit = _restart_limit_of(metadata, policy, findings)
     return restart if limit is None else replace(restart, limit=limit)
+
+
+def _restart_limit_of(metadata: Metadata, policy: RunPolicy, findings: Findings) -> int | None:
+    said = metadata.annotations.get(RESTART_LIMIT_ANNOTATION)
+    if said is None:
+        return policy.backoffLimit
+    limit = _number(RESTART_LIMIT_ANNOTATION, said, int, (0, checking.BILLION), findings)
+    if limit is not None and policy.backoffLimit not in (None, limit):
+        where = f"metadata.annotations[{RESTART_LIMIT_ANNOTATION}]"
+        findings.invalid(where, f"backoffLimit says {policy.backoffLimit}; say one of them only")
+    return None if limit is None else int(limit)
 
 
 # What each annotation sets, how it is read, and its least and most.
@@ -268,9 +288,12 @@ def written_metadata(job: Submission) -> dict[str, Any]:
 
 def with_wishes_said(spec: JobSpec) -> JobSpec:
     """The job with annotations that say what it asks of the scheduler, if they do not already."""
-    if scheduling_of(spec.labels, spec.annotations, Findings()) == spec.scheduling:
-        return spec
-    return replace(spec, annotations={**spec.annotations, **annotations_for(spec.scheduling)})
+    said: dict[str, str] = {}
+    if scheduling_of(spec.labels, spec.annotations, Findings()) != spec.scheduling:
+        said |= annotations_for(spec.scheduling)
+    if spec.image_timeout_s != IMAGE_TIMEOUT_S:
+        said.setdefault(IMAGE_TIMEOUT_ANNOTATION, f"{spec.image_timeout_s:g}")
+    return replace(spec, annotations={**spec.annotations, **said}) if said else spec
 
 
 def written_policy(job: Submission) -> dict[str, Any]:
@@ -302,6 +325,7 @@ def _written_scheduling(job: Submission) -> dict[str, Any]:
 
 
 DEFAULT_TIMEOUT_S = 600.0
+IMAGE_TIMEOUT_S = 300.0
 
 
 def _whole(seconds: float | None) -> int | None:

@@ -90,6 +90,7 @@ class NativeSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     active_deadline_s: float | None = None
     ttl_s: float | None = None
     start_timeout_s: float = 600.0
+    image_timeout_s: float = 300.0
     min_available: int | None = None
     clean: CleanPods = CleanPods.NONE
     managed_by: str = ""

@@ -38,11 +38,7 @@ async def test_an_example_runs_to_success(muster: Muster, kube: Kube, file: str)
     ]
 
 
-# A TrainJob cannot say how often it is tried again, and six retries take ten minutes.
-GIVING_UP = [name for name in NAMES if not name.startswith("trainjob")]
-
-
-@pytest.mark.parametrize("file", GIVING_UP)
+@pytest.mark.parametrize("file", NAMES)
 async def test_an_example_that_fails_is_failed(muster: Muster, kube: Kube, file: str) -> None:
     name = await muster.submit(example(file, code=7))
     ended = await muster.until_phase(name, "Failed", seconds=120)

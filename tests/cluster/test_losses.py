@@ -5,6 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from deploy.testcluster import nodes
 from deploy.testcluster.images import PYTHON
 from deploy.testcluster.places import Place
@@ -136,6 +138,17 @@ async def test_a_wrong_image_is_told_while_it_waits_and_when_it_ends(
     assert "localhost/no-such:1" in again["payload"]["restart"]["message"]
 
 
+@pytest.mark.parametrize("image", ["localhost/no-such:1", "localhost/No Name"])
+async def test_a_job_without_an_image_fails_in_the_end(
+    muster: Muster, kube: Kube, image: str
+) -> None:
+    await muster.submit(job("imageless", SLEEP, image=image, image_timeout_s=5.0))
+    ended = await muster.until_phase("imageless", "Failed")
+    assert ended["job"]["reason"] == "no_image"
+    assert image in ended["job"]["message"]
+    await until(lambda: _no_pods(kube), 30, "its pods to go")
+
+
 async def test_a_failing_init_container_fails_the_rank(muster: Muster, kube: Kube) -> None:
     spec = {
         "initContainers": [
@@ -240,6 +253,10 @@ async def _runs_elsewhere(muster: Muster, kube: Kube, name: str, node: str) -> A
     if told["job"]["phase"] != "Running" or told["job"]["attempt"] < 2:
         return None
     return told if all(rank["node"] != node for rank in told["attempt"]["ranks"]) else None
+
+
+async def _no_pods(kube: Kube) -> bool:
+    return all(phase(pod) in ("Succeeded", "Failed") for pod in await kube.pods())
 
 
 async def _says(muster: Muster, name: str, text: str) -> Any:

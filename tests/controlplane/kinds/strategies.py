@@ -82,6 +82,7 @@ metadatas = st.tuples(
                 "muster.dev/priority": st.sampled_from(["7", "-1"]),
                 "muster.dev/queue": names,
                 "muster.dev/restart-scope": st.sampled_from(["gang", "rank"]),
+                "muster.dev/image-timeout-seconds": st.sampled_from(["0", "30.5"]),
                 "sim.muster.dev/duration-seconds": st.sampled_from(["1", "2.5"]),
                 "other": words,
             }

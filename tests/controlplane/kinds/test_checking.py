@@ -9,6 +9,7 @@ from tests.controlplane.kinds.manifests import changed, problems, replica, tfjob
 
 TFJOB = tfjob(Worker=replica(1000))
 POLICY = ("spec", "runPolicy")
+LIMIT = "muster.dev/restart-limit"
 
 
 @pytest.mark.parametrize(
@@ -82,10 +83,20 @@ def test_every_number_of_the_run_policy_is_checked(policy, found):
     assert problems(changed(TFJOB, POLICY, policy)) == [(found[0], f"spec.runPolicy.{found[1]}")]
 
 
+def test_a_limit_of_restarts_that_is_said_twice_must_be_the_same():
+    twice = changed(TFJOB, POLICY, {"backoffLimit": 3})
+    same = changed(twice, ("metadata", "annotations"), {LIMIT: "3"})
+    other = changed(twice, ("metadata", "annotations"), {LIMIT: "4"})
+    assert read_manifest(same).spec.restart.limit == 3
+    assert problems(other) == [("Invalid", f"metadata.annotations[{LIMIT}]")]
+
+
 def test_annotations_are_checked_too():
     annotations = {
         "muster.dev/priority": "9999999999",
         "muster.dev/restart-scope": "pod",
+        "muster.dev/restart-limit": "-1",
+        "muster.dev/image-timeout-seconds": "soon",
         "sim.muster.dev/exit-rank": "1000",
         "sim.muster.dev/duration-seconds": "nan",
     }
