@@ -35,6 +35,7 @@ class Eyes:
         on_node: Callable[[Change], None],
         on_other: Callable[[Change], None],
     ) -> None:
+        self.instance = instance
         self._by_job: dict[str, dict[Ref, Document]] = {}
         self._on_change = on_change
         self._mine: dict[tuple[str, str], Reflector] = {}

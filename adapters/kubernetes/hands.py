@@ -9,7 +9,7 @@ from adapters.kubernetes.binding import Bind
 from adapters.kubernetes.connection import Connection
 from adapters.kubernetes.errors import AlreadyExists, ApiError, Conflict, NotFound
 from adapters.kubernetes.eyes import WATCHED, Eyes
-from adapters.kubernetes.marks import JOB_ID, Document, labels_of, name_of
+from adapters.kubernetes.marks import INSTANCE, JOB_ID, Document, labels_of, name_of
 from adapters.kubernetes.plan import Patch, Ref
 from adapters.kubernetes.reflector import uid_of
 from adapters.kubernetes.resources import RESOURCES, Resource, resource_of
@@ -123,14 +123,21 @@ class Hands:
             return error
         return None
 
-    async def sweep(self, job: str, namespace: str, kinds: Iterable[str]) -> None:
-        """Deletes all that carries a job's label, of kinds that are not watched."""
+    async def sweep(self, job: str, namespace: str, kinds: Iterable[str]) -> list[str]:
+        """Deletes all of ours that carries a job's label, of kinds that are not watched.
+
+        Returns the kinds of which something may be left that another try would remove.
+        """
+        ours = f"{INSTANCE}={self._eyes.instance},{JOB_ID}={job}"
+        left: list[str] = []
         for kind in kinds:
             path = RESOURCES[kind].all(namespace)
             try:
-                await self._connection.delete(path, query={"labelSelector": f"{JOB_ID}={job}"})
+                await self._connection.delete(path, query={"labelSelector": ours})
             except ApiError as error:
                 _log.warning("%s of job %s: %s", kind, job, error)
+                left += [kind] if error.passes else []
+        return left
 
 
 # Kinds of which a job may have some that nobody watches.

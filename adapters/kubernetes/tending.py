@@ -17,6 +17,7 @@ from typing import Any
 
 from adapters.kubernetes import sightings
 from adapters.kubernetes.binding import binds
+from adapters.kubernetes.clearing import BeforeDeletion, Clearing
 from adapters.kubernetes.eyes import Eyes
 from adapters.kubernetes.glances import (
     conflicts_of,
@@ -25,7 +26,7 @@ from adapters.kubernetes.glances import (
     rare,
     without_gone,
 )
-from adapters.kubernetes.hands import ACCOUNTS, UNWATCHED, Hands, Outcome
+from adapters.kubernetes.hands import UNWATCHED, Hands, Outcome
 from adapters.kubernetes.marks import (
     INSTANCE,
     JOB_ID,
@@ -57,8 +58,6 @@ _log = logging.getLogger("muster.kubernetes")
 
 # Adds the last lines that ranks wrote which ended badly.
 WithLines = Callable[[Job, list[ReportRanks]], Awaitable[list[ReportRanks]]]
-# What is to be done before pods are deleted: their logs are kept.
-BeforeDeletion = Callable[[list[Document]], Awaitable[None]]
 
 
 class Tending:
@@ -85,6 +84,7 @@ class Tending:
         self._owner_of = owner_of
         self._on_planned = on_planned
         self._works: dict[str, Work] = {}
+        self._clearing = Clearing(eyes, hands, before_deletion)
         self._closed = False
 
     async def rest(self) -> None:
@@ -262,7 +262,7 @@ class Tending:
             return work.version == version
 
         if work.job is None:
-            await self._clear(work)
+            await self._clearing.of_gone(work)
             return _patience(work) if self._eyes.of_job(work.id) else None
         rendering, job = self._rendering(work), work.job
         await self._look_up(work, rendering)
@@ -274,12 +274,11 @@ class Tending:
             )
         keys = await make_key_pair() if self._needs_keys(rendering, observed) else ("", "")
         planned = plan(rendering, observed, lambda: keys)
+        if not await self._clearing.accounts(work, rendering):
+            return _patience(work)
         await self._undo(work, planned, observed)
         troubles = await self._make(work, planned, still)
         self._on_planned(job, planned)
-        if work.is_over and job.finished and (rendering.accounts() or rendering.secrets()):
-            # Nothing runs that could use them, and the next job of this name will need the names.
-            await self._hands.sweep(work.id, job.namespace, ACCOUNTS)
         blocking = [each for each in planned.conflicts if not self._is_leaving(observed, each)]
         blocking += troubles
         if blocking and still():
@@ -374,21 +373,6 @@ class Tending:
         """Whether what is in the way is about to go by itself, such as the last job of this name."""
         found = observed.get(Ref(conflict.kind, conflict.name))
         return found is not None and is_terminating(found)
-
-    async def _clear(self, work: Work) -> None:
-        """Nothing is kept of a job that is gone."""
-        left = list(self._eyes.of_job(work.id).values())
-        namespaces = {each["metadata"].get("namespace", "") for each in left}
-        left = [each for each in left if not is_terminating(each)]
-        pods = [each for each in left if each["kind"] == "Pod"]
-        if pods:
-            await self._before_deletion(pods)
-        for namespace in sorted(namespaces):
-            here = [each for each in left if each["metadata"].get("namespace") == namespace]
-            await self._hands.delete(here, namespace)
-            if work.extra or not work.has_looked:
-                # What it had beside that, we know or cannot know.
-                await self._hands.sweep(work.id, namespace, UNWATCHED)
 
 
 def _patience(work: Work) -> float:

@@ -81,11 +81,9 @@ def example(file: str, code: int = 0) -> dict[str, Any]:
         _give_up_at_once(manifest)
         if manifest["kind"] == "HostfileJob":
             manifest["spec"]["restart"] = {"limit": 0}
-        if manifest["kind"] == "TrainJob":
-            notes = manifest["metadata"].setdefault("annotations", {})
-            notes["muster.dev/restart-limit"] = "0"
-        if manifest["apiVersion"] == "kubeflow.org/v1alpha1" and manifest["kind"] == "MPIJob":
-            manifest["spec"]["backoffLimit"] = 0
+        # For kinds and versions that have no field for it.
+        notes = manifest["metadata"].setdefault("annotations", {})
+        notes["muster.dev/restart-limit"] = "0"
     return manifest
 
 

@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from msgspec.structs import replace
 
 from adapters.kubernetes.log_archive import LogArchive
-from adapters.kubernetes.marks import mark_of, name_of
+from adapters.kubernetes.marks import mark_of
 from adapters.memory_log import MemoryLog
 from controlplane import commands as c
 from controlplane import events as e
-from controlplane.kinds.registry import read_manifest
 from controlplane.model import Cause, CleanPods
 from controlplane.queries import why
 from tests.fake_kubernetes import FakeKubernetes, Fate, Faults
@@ -23,8 +20,6 @@ from tests.fake_kubernetes.control import cluster_of, control_plane, spec
 from tests.fake_kubernetes.store import NODES, PODS, Resource
 
 SERVICES = Resource("", "v1", "services")
-ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles")
-EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.fixture
@@ -402,18 +397,3 @@ async def test_who_leads_no_more_does_nothing_more(api: FakeKubernetes) -> None:
         await asyncio.sleep(0.5)
         assert api.requests["POST"] + api.requests["DELETE"] == before
         assert len(plane.pods) == 1
-
-
-@pytest.mark.parametrize("clean", [CleanPods.ALL, CleanPods.NONE])
-async def test_accounts_of_a_finished_job_make_room_for_the_next_of_its_name(
-    api: FakeKubernetes, clean: CleanPods
-) -> None:
-    """An old MPI launcher has a role of its own, which nobody watches."""
-    api.kubelets.fate = lambda pod: Fate(0.05) if "launcher" in name_of(pod) else Fate()
-    manifest = yaml.safe_load((EXAMPLES / "mpijob-v1.yaml").read_text())
-    launched = replace(read_manifest(manifest).spec, clean=clean)
-    async with control_plane(api) as plane:
-        await plane.submit("train", launched)
-        await plane.until(lambda: bool(api.store.all(ROLES)))
-        await plane.until_phase("train", "Succeeded")
-        await plane.until(lambda: not api.store.all(ROLES))
