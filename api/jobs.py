@@ -55,6 +55,9 @@ class LogsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     previous: Annotated[
         bool, Meta(description="Of its container before it was started again in place.")
     ] = False
+    container: Annotated[
+        str, Meta(max_length=253, description="Of this container; none: the one that speaks.")
+    ] = ""
 
 
 class LogLines(Struct, frozen=True, kw_only=True):
@@ -193,7 +196,7 @@ async def read_logs(request: web.Request, query: LogsQuery) -> web.Response:
 async def _lines(cluster: Cluster, job: Job, query: LogsQuery) -> list[str]:
     try:
         async with asyncio.timeout(LOGS_S_MAX):
-            if query.attempt or query.previous:
+            if query.attempt or query.previous or query.container:
                 return await _older_lines(cluster, job, query)
             return await cluster.logs(job, query.rank, query.tail)
     except TimeoutError:
@@ -204,9 +207,30 @@ async def _older_lines(cluster: Cluster, job: Job, query: LogsQuery) -> list[str
     if not isinstance(cluster, RealPods):
         told = "a simulated cluster keeps the lines of the latest attempt only"
         raise Rejected("no_pods", told)
+    await check_container(cluster, job, query.rank, query.container, query.attempt)
     return await cluster.older_logs(
-        job, query.rank, query.tail, attempt=query.attempt, previous=query.previous
+        job,
+        query.rank,
+        query.tail,
+        attempt=query.attempt,
+        previous=query.previous,
+        container=query.container,
     )
+
+
+async def check_container(
+    cluster: RealPods, job: Job, rank: int, container: str, attempt: int = 0
+) -> None:
+    """A container that the rank has not is told, with those that it has."""
+    if not container:
+        return
+    known = await cluster.containers(job, rank, attempt)
+    if container not in known:
+        told = f"it has: {', '.join(known)}" if known else "nothing is left of it"
+        raise Rejected(
+            "no_such_container", f"rank {rank} has no container {container!r}; {told}",
+            field="container",
+        )  # fmt: skip
 
 
 _JOB = "/v1/jobs/{namespace}/{name}"
@@ -241,6 +265,7 @@ ROUTES: tuple[Route, ...] = (
     route(
         "GET", f"{_JOB}/logs", read_logs, "The last lines that a rank wrote",
         query=LogsQuery, answers={200: LogLines}, needs_leader=True,
-        problems=("no_such_job", "no_such_rank", "invalid_parameter", "cluster_timeout", "no_pods"),
+        problems=("no_such_job", "no_such_rank", "no_such_container", "invalid_parameter",
+                  "cluster_timeout", "no_pods"),
     ),
 )  # fmt: skip

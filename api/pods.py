@@ -7,7 +7,7 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from api.control import CONTROL
-from api.jobs import CLUSTER, named
+from api.jobs import CLUSTER, check_container, named
 from api.routes import HEADERS, Route, answer, route
 from controlplane.decider import find_job
 from controlplane.errors import Rejected
@@ -22,6 +22,9 @@ class PlaceQuery(Struct, frozen=True, forbid_unknown_fields=True):
 class FollowQuery(Struct, frozen=True, forbid_unknown_fields=True):
     rank: Annotated[int, Meta(ge=0, le=9_999, description="Whose lines.")] = 0
     tail: Annotated[int, Meta(ge=1, le=10_000, description="How many lines at first.")] = 100
+    container: Annotated[
+        str, Meta(max_length=253, description="Of this container; none: the one that speaks.")
+    ] = ""
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -46,11 +49,13 @@ async def follow_logs(request: web.Request, query: FollowQuery) -> web.StreamRes
     pods, job = await _pods(request, query.rank)
     if pods.place(job, query.rank) is None:
         raise _not_there(job, query.rank)
+    await check_container(pods, job, query.rank, query.container)
     response = web.StreamResponse(headers=HEADERS)
     response.content_type = "text/plain"
     response.charset = "utf-8"
     await response.prepare(request)
-    async with aclosing(pods.follow(job, query.rank, query.tail)) as lines:  # type: ignore[type-var]
+    following = pods.follow(job, query.rank, query.tail, query.container)
+    async with aclosing(following) as lines:  # type: ignore[type-var]
         async for line in lines:
             await response.write(line.encode() + b"\n")
     return response
@@ -85,7 +90,8 @@ ROUTES: tuple[Route, ...] = (
     ),
     route(
         "GET", f"{_JOB}/logs/follow", follow_logs, "The lines of a rank as it writes them",
-        query=FollowQuery, answers={200: str}, media_types=("text/plain",), problems=_PROBLEMS,
+        query=FollowQuery, answers={200: str}, media_types=("text/plain",),
+        problems=(*_PROBLEMS, "no_such_container"),
         needs_leader=True,
     ),
 )  # fmt: skip

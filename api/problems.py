@@ -32,6 +32,7 @@ KINDS: dict[str, Kind] = {
     "no_such_route": Kind(404, "There is nothing at this address"),
     "no_such_job": Kind(404, "There is no such job"),
     "no_such_rank": Kind(404, "The job has no such rank"),
+    "no_such_container": Kind(404, "The rank has no such container"),
     "no_such_node": Kind(404, "There is no such node"),
     "no_such_queue": Kind(404, "There is no such queue"),
     "no_such_position": Kind(404, "The log has no such position"),

@@ -30,7 +30,12 @@ async def has_pods(server: Client, name: JobName) -> bool:
 
 
 async def follow_pods(
-    server: Client, name: JobName, wanted: Sequence[str], tail: int, end: asyncio.Task[Any]
+    server: Client,
+    name: JobName,
+    wanted: Sequence[str],
+    tail: int,
+    end: asyncio.Task[Any],
+    container: str = "",
 ) -> None:
     """Prints every line of the ranks until the job has ended and all of them are read."""
     from cli.job_logs import names_of, ranks_named
@@ -44,7 +49,10 @@ async def follow_pods(
             run = _run_of(found, rank)
             if run is not None and run not in streams and _has_pod(found, rank):
                 prefix = "" if len(ranks) == 1 else f"[{names[rank]}] "
-                streams[run] = asyncio.create_task(_stream(server, name, rank, tail, prefix))
+                query: dict[str, Any] = {"rank": rank, "tail": tail}
+                if container:
+                    query["container"] = container
+                streams[run] = asyncio.create_task(_stream(server, name, query, prefix))
         if over:
             break
         await asyncio.wait({end}, timeout=LOOK_EVERY_S)
@@ -64,9 +72,9 @@ def _has_pod(found: JobDetail, rank: int) -> bool:
     return found.attempt.ranks[rank].started_at is not None
 
 
-async def _stream(server: Client, name: JobName, rank: int, tail: int, prefix: str) -> None:
+async def _stream(server: Client, name: JobName, query: dict[str, Any], prefix: str) -> None:
     try:
-        async with server.stream(job_path(*name, "/logs/follow"), rank=rank, tail=tail) as content:
+        async with server.stream(job_path(*name, "/logs/follow"), **query) as content:
             async for line in content:
                 click.echo(prefix + line.decode("utf-8", "replace").rstrip("\n"))
     except Refused as refused:

@@ -36,6 +36,7 @@ TAIL_MAX = 10_000
 @click.option(
     "-p", "--previous", is_flag=True, help="Of containers before they were started again."
 )
+@click.option("-c", "--container", default="", help="Of this container, not the one that speaks.")
 @url_option
 def logs(
     job: str,
@@ -45,24 +46,30 @@ def logs(
     tail: int,
     attempt: int | None,
     previous: bool,
+    container: str,
     url: str | None,
 ) -> None:
     """Show what the ranks of a job's latest attempt wrote, each line with the name of its rank.
 
-    On a real cluster the logs of pods that are gone are kept for a while.
+    On a real cluster the logs of pods that are gone are kept for a while, those of all containers.
+    Without --container they are those of the one whose exit code speaks for the rank.
 
     \b
     Examples:
       muster logs bert --tail 20
       muster logs bert --rank master-0 --follow
       muster logs bert --attempt 1
+      muster logs bert --rank 0 --container sidecar
     """
     name = parse_job(job, namespace)
     if follow and (attempt or previous):
         raise Complaint("what is over cannot be followed", exit_code=WRONG_USAGE)
-    older = {"attempt": attempt or 0, "previous": "true"} if previous else {"attempt": attempt or 0}
-    older = older if attempt or previous else {}
-    run(_follow(url, name, rank, tail) if follow else _print(url, name, rank, tail, older))
+    asked = {"attempt": attempt, "previous": "true" if previous else None, "container": container}
+    older = {key: value for key, value in asked.items() if value}
+    if follow:
+        run(_follow(url, name, rank, tail, container))
+    else:
+        run(_print(url, name, rank, tail, older))
 
 
 async def _print(
@@ -124,12 +131,17 @@ def _say(found: JobDetail, rank: int, lines: Sequence[str], *, alone: bool) -> N
         click.echo(prefix + line)
 
 
-async def _follow(url: str | None, name: JobName, wanted: Sequence[str], tail: int) -> None:
+async def _follow(
+    url: str | None, name: JobName, wanted: Sequence[str], tail: int, container: str
+) -> None:
     async with connect(url) as server:
         end = asyncio.create_task(wait_for_all(server, [name], quiet=True))
         try:
             if await has_pods(server, name):
-                await follow_pods(server, name, wanted, tail, end)
+                await follow_pods(server, name, wanted, tail, end, container)
+            elif container:
+                told = "a simulated cluster has no containers"
+                raise Complaint(told, exit_code=WRONG_USAGE)
             else:
                 await _look_again_and_again(server, name, wanted, tail, end)
         finally:

@@ -199,10 +199,26 @@ class RealPods(Protocol):
     def place(self, job: Job, rank: int) -> PodPlace | None:
         """Where the rank's pod is, if it has one now."""
 
-    def follow(self, job: Job, rank: int, lines_max: int) -> AsyncIterator[str]:
-        """The last lines, and then each one as it is written, until the rank ends."""
+    async def containers(self, job: Job, rank: int, attempt: int = 0) -> list[str]:
+        """The containers of a rank that may have written something; attempt 0 is the latest."""
+
+    def follow(
+        self, job: Job, rank: int, lines_max: int, container: str = ""
+    ) -> AsyncIterator[str]:
+        """The last lines, and then each one as it is written, until the rank ends.
+
+        Without a container's name, of the one that speaks for the rank; so below.
+        """
 
     async def older_logs(
-        self, job: Job, rank: int, lines_max: int, *, attempt: int, previous: bool
+        self,
+        job: Job,
+        rank: int,
+        lines_max: int,
+        *,
+        attempt: int,
+        previous: bool,
+        container: str = "",
     ) -> list[str]:
-        """What a rank wrote in an earlier attempt, or before it was started again in place."""
+        """What a rank wrote in an earlier attempt (0: the latest), or before it was started again
+        in place, or in another container."""

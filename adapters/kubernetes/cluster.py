@@ -16,7 +16,7 @@ from adapters.kubernetes.errors import ApiError, NotFound
 from adapters.kubernetes.eyes import Eyes
 from adapters.kubernetes.hands import Hands
 from adapters.kubernetes.log_archive import LogArchive
-from adapters.kubernetes.log_reading import LogReading, container_of
+from adapters.kubernetes.log_reading import LogReading, container_of, containers_of
 from adapters.kubernetes.machines import Machines
 from adapters.kubernetes.marks import Document, mark_of, name_of
 from adapters.kubernetes.plan import Plan
@@ -213,7 +213,7 @@ class KubernetesCluster:
         assert self._tending is not None
         self._tending.on_change(job, kind, change)
         if kind == "Pod" and change.now is not None and is_over(change.now):
-            self._logs.keep_soon(change.now, _speaker(change.now))
+            self._logs.keep_soon(change.now)
 
     async def _with_lines(self, job: Job, reports: list[ReportRanks]) -> list[ReportRanks]:
         assert self._eyes is not None
@@ -222,48 +222,65 @@ class KubernetesCluster:
         return await self._logs.with_lines(job, reports, pods, self._tending.names(job.id))
 
     async def _before_deletion(self, pods: list[Document]) -> None:
-        await self._logs.keep_now([(pod, _speaker(pod)) for pod in pods])
+        await self._logs.keep_now(pods)
 
     # ------------------------------------------------------------------ questions
 
-    async def logs(self, job: Job, rank: int, lines_max: int) -> list[str]:
+    async def logs(self, job: Job, rank: int, lines_max: int, container: str = "") -> list[str]:
         if job.attempt is None or lines_max <= 0:
             return []
-        pod = self._pod(job, rank)
+        pod, container = self._pod(job, rank), container or container_of(job, rank)
         if pod is not None:
             try:
-                return await self._logs.of_pod(pod, container_of(job, rank), lines_max)
+                return await self._logs.of_pod(pod, container, lines_max)
             except NotFound:
                 pass
             except ApiError as error:
                 _log.info("logs of %s/%s rank %d: %s", job.namespace, job.name, rank, error)
         if self._archive is None:
             return []
-        return await self._archive.lines(job.id, job.attempt.number, rank, lines_max)
+        return await self._archive.lines(job.id, job.attempt.number, rank, lines_max, container)
+
+    async def containers(self, job: Job, rank: int, attempt: int = 0) -> list[str]:
+        pod, latest = self._pod(job, rank), 0 if job.attempt is None else job.attempt.number
+        if pod is not None and attempt in (0, latest):
+            return containers_of(pod)
+        if self._archive is None:
+            return []
+        return await self._archive.containers(job.id, attempt or latest, rank)
 
     async def older_logs(
-        self, job: Job, rank: int, lines_max: int, *, attempt: int, previous: bool
+        self,
+        job: Job,
+        rank: int,
+        lines_max: int,
+        *,
+        attempt: int,
+        previous: bool,
+        container: str = "",
     ) -> list[str]:
+        container = container or container_of(job, rank)
         pod, latest = self._pod(job, rank), 0 if job.attempt is None else job.attempt.number
         if previous and pod is not None and attempt in (0, latest):
             try:
-                container = container_of(job, rank)
                 return await self._logs.of_pod(pod, container, lines_max, previous=True)
             except ApiError as error:
                 _log.info("logs of %s/%s rank %d: %s", job.namespace, job.name, rank, error)
                 return []
         if attempt in (0, latest):
-            return [] if previous else await self.logs(job, rank, lines_max)
+            return [] if previous else await self.logs(job, rank, lines_max, container)
         if self._archive is None:
             return []
-        return await self._archive.lines(job.id, attempt, rank, lines_max)
+        return await self._archive.lines(job.id, attempt, rank, lines_max, container)
 
-    async def follow(self, job: Job, rank: int, lines_max: int) -> AsyncIterator[str]:
-        pod = self._pod(job, rank)
+    async def follow(
+        self, job: Job, rank: int, lines_max: int, container: str = ""
+    ) -> AsyncIterator[str]:
+        pod, container = self._pod(job, rank), container or container_of(job, rank)
         if pod is None:
             return
         try:
-            async for line in self._logs.follow(pod, container_of(job, rank), lines_max):
+            async for line in self._logs.follow(pod, container, lines_max):
                 yield line
         except ApiError as error:
             _log.info("logs of %s/%s rank %d: %s", job.namespace, job.name, rank, error)
@@ -290,9 +307,3 @@ class KubernetesCluster:
             if mark is not None and (mark.attempt, mark.rank) == (number, rank):
                 found[mark.incarnation] = pod
         return found[max(found)] if found else None
-
-
-def _speaker(pod: Document) -> str:
-    """Which container's log to keep; with several, the first one."""
-    containers: Sequence[Document] = (pod.get("spec") or {}).get("containers") or ()
-    return str(containers[0].get("name", "")) if len(containers) > 1 else ""

@@ -6,6 +6,9 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
+# A file of another form is begun anew: it is a cache.
+_FORM = 2
+# Containers have the places 0, 1, ... in their pod, and those that run before them -1, -2, ...
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS logs (
   number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -13,20 +16,24 @@ CREATE TABLE IF NOT EXISTS logs (
   attempt INTEGER NOT NULL,
   rank INTEGER NOT NULL,
   incarnation INTEGER NOT NULL,
+  place INTEGER NOT NULL,
+  container TEXT NOT NULL,
   bytes INTEGER NOT NULL,
   body BLOB NOT NULL,
-  UNIQUE (job, attempt, rank, incarnation)
+  UNIQUE (job, attempt, rank, incarnation, place)
 )
 """
 
 
 class Run(NamedTuple):
-    """One run of one rank."""
+    """One run of one rank, in one container of it."""
 
     job: str
     attempt: int
     rank: int
     incarnation: int
+    place: int = 0
+    container: str = ""
 
 
 class LogArchive:
@@ -39,6 +46,9 @@ class LogArchive:
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
+        if self._one("PRAGMA user_version") != _FORM:
+            self._db.execute("DROP TABLE IF EXISTS logs")
+            self._db.execute(f"PRAGMA user_version = {_FORM}")
         self._db.execute(_SCHEMA)
         self._bytes = int(self._one("SELECT coalesce(sum(bytes), 0) FROM logs"))
         self._lock = asyncio.Lock()
@@ -53,10 +63,20 @@ class LogArchive:
         async with self._lock:
             await asyncio.to_thread(self._keep, run, lines)
 
-    async def lines(self, job: str, attempt: int, rank: int, lines_max: int) -> list[str]:
-        """The last lines of a rank's runs in an attempt, the runs one after the other."""
+    async def lines(
+        self, job: str, attempt: int, rank: int, lines_max: int, container: str = ""
+    ) -> list[str]:
+        """The last lines of a rank's runs in an attempt, the runs one after the other.
+
+        Of the container of this name; without one, of the first in the pod.
+        """
         async with self._lock:
-            return await asyncio.to_thread(self._lines, job, attempt, rank, lines_max)
+            return await asyncio.to_thread(self._lines, job, attempt, rank, lines_max, container)
+
+    async def containers(self, job: str, attempt: int, rank: int) -> list[str]:
+        """The containers of a rank of which something is kept, as they stood in their pod."""
+        async with self._lock:
+            return await asyncio.to_thread(self._containers, job, attempt, rank)
 
     async def forget(self, job: str) -> None:
         """A job that was deleted leaves nothing behind."""
@@ -73,23 +93,36 @@ class LogArchive:
             return
         with self._db:
             self._db.execute("BEGIN")
-            self._drop("job = ? AND attempt = ? AND rank = ? AND incarnation = ?", run)
+            same = "job = ? AND attempt = ? AND rank = ? AND incarnation = ? AND place = ?"
+            self._drop(same, run[:-1])
             self._db.execute(
-                "INSERT INTO logs (job, attempt, rank, incarnation, bytes, body)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO logs (job, attempt, rank, incarnation, place, container, bytes, body)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (*run, len(body), body),
             )
             self._bytes += len(body)
             while self._bytes > self._bytes_max:
                 self._drop("number = (SELECT min(number) FROM logs)", ())
 
-    def _lines(self, job: str, attempt: int, rank: int, lines_max: int) -> list[str]:
+    def _lines(
+        self, job: str, attempt: int, rank: int, lines_max: int, container: str
+    ) -> list[str]:
+        which = "container = ?" if container else "place = ?"
         rows = self._db.execute(
-            "SELECT body FROM logs WHERE job = ? AND attempt = ? AND rank = ? ORDER BY incarnation",
-            (job, attempt, rank),
+            "SELECT body FROM logs WHERE job = ? AND attempt = ? AND rank = ?"
+            f" AND {which} ORDER BY incarnation",
+            (job, attempt, rank, container or 0),
         )
         found = [line for (body,) in rows for line in zlib.decompress(body).decode().split("\n")]
         return found[-lines_max:] if lines_max > 0 else []
+
+    def _containers(self, job: str, attempt: int, rank: int) -> list[str]:
+        rows = self._db.execute(
+            "SELECT container FROM logs WHERE job = ? AND attempt = ? AND rank = ?"
+            " GROUP BY container ORDER BY min(place)",
+            (job, attempt, rank),
+        )
+        return [name for (name,) in rows]
 
     def _forget(self, job: str) -> None:
         with self._db:

@@ -11,6 +11,7 @@ from adapters.kubernetes.connection import Connection
 from adapters.kubernetes.errors import ApiError
 from adapters.kubernetes.log_archive import LogArchive, Run
 from adapters.kubernetes.marks import Document, mark_of, name_of
+from adapters.kubernetes.pods import waiting_name
 from adapters.kubernetes.reflector import uid_of
 from adapters.kubernetes.resources import RESOURCES
 from adapters.kubernetes.wishes import is_over
@@ -85,47 +86,44 @@ class LogReading:
 
     # ------------------------------------------------------------------ keeping
 
-    def keep_soon(self, pod: Document, container: str) -> None:
+    def keep_soon(self, pod: Document) -> None:
         """The pod is over: what it wrote is all there is."""
         if self._archive is None or uid_of(pod) in self._kept or not has_run(pod):
             return
         self._kept[uid_of(pod)] = None
         while len(self._kept) > 50_000:
             del self._kept[next(iter(self._kept))]
-        task = asyncio.create_task(self._keep(pod, container))
+        task = asyncio.create_task(self._keep(pod))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def keep_now(self, pods: Iterable[tuple[Document, str]]) -> None:
+    async def keep_now(self, pods: Iterable[Document]) -> None:
         """These pods are about to be deleted, and their logs with them."""
         if self._archive is None:
             return
-        wanted = [
-            (pod, container)
-            for pod, container in pods
-            if has_run(pod) and uid_of(pod) not in self._kept
-        ]
+        wanted = [pod for pod in pods if has_run(pod) and uid_of(pod) not in self._kept]
         if not wanted:
             return
-        work = asyncio.gather(*(self._keep(pod, container) for pod, container in wanted))
+        work = asyncio.gather(*(self._keep(pod) for pod in wanted))
         try:
             async with asyncio.timeout(BEFORE_DELETION_S_MAX):
                 await work
         except TimeoutError:
             _log.warning("not all logs of %d pods could be kept in time", len(wanted))
 
-    async def _keep(self, pod: Document, container: str) -> None:
+    async def _keep(self, pod: Document) -> None:
         mark = mark_of(pod)
         if mark is None or self._archive is None:
             return
-        try:
-            lines = await self.of_pod(
-                pod, container, KEPT_LINES_MAX, timeout_s=BEFORE_DELETION_S_MAX
-            )
-        except ApiError as error:
-            _log.info("the log of %s is not kept: %s", name_of(pod), error)
-            return
-        await self._archive.keep(Run(*mark), _within(lines, KEPT_BYTES_MAX))
+        for place, name in speakers(pod):
+            try:
+                lines = await self.of_pod(
+                    pod, name, KEPT_LINES_MAX, timeout_s=BEFORE_DELETION_S_MAX
+                )
+            except ApiError as error:
+                _log.info("the log of %s (%s) is not kept: %s", name_of(pod), name, error)
+                continue
+            await self._archive.keep(Run(*mark, place, name), _within(lines, KEPT_BYTES_MAX))
 
     # ------------------------------------------------------------------ last words
 
@@ -177,11 +175,34 @@ def container_of(job: Job, rank: int) -> str:
     return role.container if role.container in names else names[0]
 
 
+def containers_of(pod: Document) -> list[str]:
+    """Every container of a pod by its name: those that run, then those that ran before them."""
+    spec: Mapping[str, Any] = pod.get("spec") or {}
+    both = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+    return [str(each.get("name", "")) for each in both]
+
+
+def speakers(pod: Document) -> list[tuple[int, str]]:
+    """The containers whose lines are worth keeping, with their places; those before them below 0.
+
+    What waits for others on Muster's behalf has nothing to say, unless it failed.
+    """
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    names = [str(each.get("name", "")) for each in spec.get("containers") or ()]
+    found, waiting = list(enumerate(names)), {waiting_name(name) for name in names}
+    for index, each in enumerate(status.get("initContainerStatuses") or ()):
+        ended = (each.get("state") or {}).get("terminated") or {}
+        if ended and (ended.get("exitCode") or each.get("name") not in waiting):
+            found.append((-1 - index, str(each.get("name", ""))))
+    return found
+
+
 def has_run(pod: Document) -> bool:
     """Whether a container of it has written anything, or may have."""
     status: Mapping[str, Any] = pod.get("status") or {}
     if is_over(pod):
-        return any("terminated" in (s.get("state") or {}) for s in _states(status))
+        ended = (*_states(status), *(status.get("initContainerStatuses") or ()))
+        return any("terminated" in (s.get("state") or {}) for s in ended)
     return any("waiting" not in (s.get("state") or {"waiting": 0}) for s in _states(status))
 
 

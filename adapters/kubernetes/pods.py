@@ -221,9 +221,14 @@ def _speaker(containers: list[Mapping[str, Any]], name: str) -> int:
     return next((i for i, each in enumerate(containers) if each.get("name") == name), 0)
 
 
+def waiting_name(container: str) -> str:
+    """What the container is called that waits for others before this one starts."""
+    return f"init-{container}"
+
+
 def _waiting(site: Site, speaker: Mapping[str, Any], host: str) -> dict[str, Any]:
     return {
-        "name": f"init-{speaker.get('name', 'main')}",
+        "name": waiting_name(speaker.get("name", "main")),
         "image": site.waiting_image,
         "command": ["sh", "-c", WAIT_FOR_HOST.format(host=host)],
         "resources": WAITING_RESOURCES,

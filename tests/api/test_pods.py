@@ -22,14 +22,26 @@ class WithPods:
     def place(self, job: Job, rank: int) -> PodPlace | None:
         return None if rank else PodPlace("https://k8s", job.namespace, "train-0", "main", "n0")
 
-    async def follow(self, job: Job, rank: int, lines_max: int) -> AsyncIterator[str]:
+    async def containers(self, job: Job, rank: int, attempt: int = 0) -> list[str]:
+        return ["main", "sidecar"]
+
+    async def follow(
+        self, job: Job, rank: int, lines_max: int, container: str = ""
+    ) -> AsyncIterator[str]:
         for n in range(lines_max):
-            yield f"line {n}"
+            yield f"{container or 'line'} {n}"
 
     async def older_logs(
-        self, job: Job, rank: int, lines_max: int, *, attempt: int, previous: bool
+        self,
+        job: Job,
+        rank: int,
+        lines_max: int,
+        *,
+        attempt: int,
+        previous: bool,
+        container: str = "",
     ) -> list[str]:
-        return [f"attempt {attempt} previous {previous}"]
+        return [container or f"attempt {attempt} previous {previous}"]
 
 
 @pytest.fixture
@@ -75,9 +87,24 @@ async def test_earlier_lines_are_asked_for(with_pods: Server) -> None:
     assert logs["lines"] == ["attempt 0 previous True"]
 
 
-@pytest.mark.parametrize("path", ["place", "logs/follow", "logs?attempt=1", "logs?previous=true"])
+@pytest.mark.parametrize(
+    "path", ["place", "logs/follow", "logs?attempt=1", "logs?previous=true", "logs?container=a"]
+)
 async def test_a_simulated_cluster_has_no_pods(server: Server, path: str) -> None:
     await server.call("POST", "/v1/jobs", native("train"))
     status, problem = await server.call("GET", f"/v1/jobs/default/train/{path}")
     assert (status, problem["code"]) == (409, "no_pods")
     assert "simulated" in problem["detail"]
+
+
+async def test_lines_of_another_container_are_asked_for_by_its_name(with_pods: Server) -> None:
+    path = "/v1/jobs/default/train/logs"
+    _, logs = await with_pods.call("GET", f"{path}?container=sidecar")
+    assert logs["lines"] == ["sidecar"]
+    url = f"{with_pods.url}{path}/follow?tail=1&container=sidecar"
+    async with with_pods.session.get(url) as answer:
+        assert await answer.text() == "sidecar 0\n"
+    for each in (path, f"{path}/follow"):
+        status, problem = await with_pods.call("GET", f"{each}?container=other")
+        assert (status, problem["code"]) == (404, "no_such_container")
+        assert "main, sidecar" in problem["detail"]

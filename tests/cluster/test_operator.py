@@ -185,7 +185,7 @@ async def test_what_happened_while_muster_was_down_is_found(
     stays = [
         pod["metadata"]["uid"] for pod in await kube.pods() if "stays" in pod["metadata"]["name"]
     ]
-    await operator.kill()
+    operator.kill()
 
     await kubectl("delete", "pytorchjob", "goes")
     await kubectl.apply(workers("comes", FOR_EVER, 1))
@@ -219,7 +219,7 @@ async def test_another_replica_goes_on_where_the_leader_was_killed(
         await kubectl.apply(manifest)
         await kubectl.until_state("pytorchjob", "lasts", "Running")
         before = {pod["metadata"]["uid"] for pod in await kube.pods()}
-        await first.kill()
+        first.kill()
 
         await kubectl("scale", "pytorchjob", "lasts", "--replicas=3")
         await until(lambda: _ready(kubectl, "lasts", "3/3"), 60, "the third worker")

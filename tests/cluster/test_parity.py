@@ -23,7 +23,8 @@ def workload(seconds: float, code: int = 0, failing: int | None = None) -> dict[
 
 def fails(code: int) -> list[str]:
     """Rank 0 fails; the others would go on."""
-    return shell(f"case $HOSTNAME in *-0) sleep 1; exit {code};; esac; sleep 60")
+    go_on = "trap 'exit 143' TERM; while :; do sleep 0.2; done"
+    return shell(f"case $HOSTNAME in *-0) sleep 1; exit {code};; esac; {go_on}")
 
 
 SCENARIOS: dict[str, tuple[dict[str, Any], str]] = {

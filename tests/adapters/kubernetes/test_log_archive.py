@@ -1,8 +1,11 @@
 """Logs that outlive their pods, within a size."""
 
+import sqlite3
 from pathlib import Path
+from typing import Any
 
 from adapters.kubernetes.log_archive import LogArchive, Run
+from adapters.kubernetes.log_reading import speakers
 
 
 def noise(n: int) -> list[str]:
@@ -59,3 +62,46 @@ async def test_a_job_that_is_deleted_is_forgotten(tmp_path: Path) -> None:
     assert await archive.lines("a", 1, 0, 9) == []
     assert await archive.lines("b", 1, 0, 9) == ["y"]
     archive.close()
+
+
+async def test_every_container_has_lines_of_its_own(tmp_path: Path) -> None:
+    archive = LogArchive(tmp_path / "logs", 2**20)
+    await archive.keep(Run("j", 1, 0, 0, 0, "main"), ["of main"])
+    await archive.keep(Run("j", 1, 0, 0, 1, "sidecar"), ["of sidecar"])
+    await archive.keep(Run("j", 1, 0, 0, -1, "prepare"), ["of prepare"])
+    await archive.keep(Run("j", 1, 0, 1, 1, "sidecar"), ["and again"])
+    assert await archive.containers("j", 1, 0) == ["prepare", "main", "sidecar"]
+    assert await archive.lines("j", 1, 0, 9) == ["of main"]
+    assert await archive.lines("j", 1, 0, 9, "main") == ["of main"]
+    assert await archive.lines("j", 1, 0, 9, "sidecar") == ["of sidecar", "and again"]
+    assert await archive.lines("j", 1, 0, 9, "prepare") == ["of prepare"]
+    assert await archive.lines("j", 1, 0, 9, "other") == []
+    archive.close()
+
+
+async def test_a_file_of_an_older_form_is_begun_anew(tmp_path: Path) -> None:
+    old = sqlite3.connect(tmp_path / "logs")
+    old.execute("CREATE TABLE logs (number INTEGER, job TEXT, bytes INTEGER)")
+    old.execute("INSERT INTO logs VALUES (1, 'j', 10)")
+    old.commit()
+    old.close()
+    archive = LogArchive(tmp_path / "logs", 2**20)
+    assert archive.size_bytes == 0
+    await archive.keep(Run("j", 1, 0, 0), ["new"])
+    archive.close()
+    again = LogArchive(tmp_path / "logs", 2**20)
+    assert await again.lines("j", 1, 0, 9) == ["new"]
+    again.close()
+
+
+def test_what_only_waits_is_not_worth_keeping_unless_it_failed() -> None:
+    def ended(name: str, code: int) -> dict[str, Any]:
+        return {"name": name, "state": {"terminated": {"exitCode": code}}}
+
+    spec = {"containers": [{"name": "sidecar"}, {"name": "main"}]}
+    well = [ended("prepare", 0), ended("init-main", 0)]
+    pod = {"spec": spec, "status": {"initContainerStatuses": well}}
+    assert speakers(pod) == [(0, "sidecar"), (1, "main"), (-1, "prepare")]
+    badly = [ended("prepare", 0), ended("init-main", 1)]
+    pod = {"spec": spec, "status": {"initContainerStatuses": badly}}
+    assert (-2, "init-main") in speakers(pod)
