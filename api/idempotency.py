@@ -9,6 +9,7 @@ import string
 from collections.abc import Sequence
 
 from aiohttp import web
+from msgspec import UNSET
 
 from api.access import ACTOR
 from controlplane import commands as c
@@ -78,6 +79,12 @@ def first_answer(recorded: Sequence[e.Recorded]) -> Job:
     return job
 
 
+def _amends(command: c.AmendJob, event: e.JobAmended) -> bool:
+    names = ("ttl_s", "active_deadline_s", "restart_limit", "clean")
+    asked = {name: getattr(command, name) for name in names}
+    return all(getattr(event, name) == x for name, x in asked.items() if x is not UNSET)
+
+
 def _fits(command: c.Request, events: Sequence[e.Event]) -> bool:
     """Whether these are events that the command would have led to."""
     match command:
@@ -88,7 +95,7 @@ def _fits(command: c.Request, events: Sequence[e.Event]) -> bool:
             scaled = [(x.role, x.replicas) for x in events if isinstance(x, e.JobScaled)]
             return wanted in scaled
         case c.AmendJob():
-            return _has(e.JobAmended, events)
+            return any(isinstance(x, e.JobAmended) and _amends(command, x) for x in events)
         case c.DefineQueue():
             return e.QueueDefined(command.queue) in events
         case c.RemoveQueue():

@@ -1,9 +1,9 @@
-"""What people may do to a job: suspend, resume, cancel, scale, delete."""
+"""What people may do to a job: suspend, resume, cancel, scale, amend, delete."""
 
 from typing import Annotated
 
 from aiohttp import web
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.access import ACTOR
 from api.control import CONTROL
@@ -14,11 +14,14 @@ from api.wire import BODIES, BODY_PROBLEMS, convert
 from controlplane import commands as c
 from controlplane.errors import Rejected
 from controlplane.job import Job
+from controlplane.kinds.checking import BILLION, SECONDS_MAX
+from controlplane.kinds.native import NativeSpec
+from controlplane.model import CleanPods
 from controlplane.queries import JobDetail, job_detail
 from controlplane.state import Receipt
 from controlplane.world import World
 
-JobRequest = c.SuspendJob | c.ResumeJob | c.CancelJob | c.ScaleJob | c.DeleteJob
+JobRequest = c.SuspendJob | c.ResumeJob | c.CancelJob | c.ScaleJob | c.AmendJob | c.DeleteJob
 
 
 class Scale(Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,6 +29,31 @@ class Scale(Struct, frozen=True, forbid_unknown_fields=True):
 
     role: Annotated[str, Meta(min_length=1, max_length=63)]
     replicas: Annotated[int, Meta(ge=0, le=10_000)]
+
+
+_SECONDS = Meta(ge=0, le=SECONDS_MAX)
+
+
+class Amendment(Struct, frozen=True, forbid_unknown_fields=True):
+    """What may change in the life of a job; what is not named stays, and null means none."""
+
+    ttl_s: Annotated[float, _SECONDS] | UnsetType | None = UNSET
+    active_deadline_s: Annotated[float, _SECONDS] | UnsetType | None = UNSET
+    restart_limit: Annotated[int, Meta(ge=0, le=BILLION)] | UnsetType | None = UNSET
+    clean: CleanPods | UnsetType = UNSET
+
+
+# What else a job has; how some of it is changed is said to who tries it here.
+FIXED = (frozenset(NativeSpec.__struct_fields__) | {"replicas", "spec"}) - set(
+    Amendment.__struct_fields__
+)
+OTHERWISE = {
+    "replicas": "POST .../scale changes it",
+    "roles": "POST .../scale changes the replicas of a role, and nothing else of it can change",
+    "suspend": "POST .../suspend and .../resume change it",
+    "restart": "of it the limit can change, as restart_limit",
+    "spec": "name the fields that are to change directly",
+}
 
 
 async def suspend_job(request: web.Request, query: NoQuery) -> web.Response:
@@ -43,6 +71,24 @@ async def cancel_job(request: web.Request, query: NoQuery) -> web.Response:
 async def scale_job(request: web.Request, query: NoQuery) -> web.Response:
     scale = convert(await request.app[BODIES].document(request), Scale)
     command = c.ScaleJob(role=scale.role, replicas=scale.replicas, **_common(request))
+    return await _change(request, command)
+
+
+async def amend_job(request: web.Request, query: NoQuery) -> web.Response:
+    document = await request.app[BODIES].document(request)
+    fixed = sorted(FIXED & document.keys()) if isinstance(document, dict) else ()
+    for field in fixed:
+        what = OTHERWISE.get(field, "it stays as it was submitted; submit another job")
+        changeable = ", ".join(Amendment.__struct_fields__)
+        raise Rejected("cannot_change", f"{field}: {what}. Here: {changeable}", field=field)
+    asked = convert(document, Amendment)
+    command = c.AmendJob(
+        ttl_s=asked.ttl_s,
+        active_deadline_s=asked.active_deadline_s,
+        restart_limit=asked.restart_limit,
+        clean=asked.clean,
+        **_common(request),
+    )
     return await _change(request, command)
 
 
@@ -93,6 +139,12 @@ _JOB = "/v1/jobs/{namespace}/{name}"
 _CHANGE = ("no_such_job", "already_finished", "idempotency_key_reused")
 
 ROUTES: tuple[Route, ...] = (
+    route(
+        "PATCH", _JOB, amend_job, "Change the limits of a job: what is named; the rest stays",
+        query=NoQuery, body=Amendment, answers={200: JobDetail},
+        problems=("invalid_body", "invalid_job", "cannot_change", *_CHANGE, *BODY_PROBLEMS),
+        headers=(HEADER,),
+    ),
     route(
         "DELETE", _JOB, delete_job, "Cancel a job if need be, and forget it when nothing is left",
         query=NoQuery, answers={202: JobDetail, 204: None}, problems=_CHANGE, headers=(HEADER,),

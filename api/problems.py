@@ -81,6 +81,7 @@ KINDS: dict[str, Kind] = {
     "id_taken": Kind(409, "The id is taken"),
     "already_finished": Kind(409, "The job is already finished"),
     "queue_in_use": Kind(409, "The queue is in use"),
+    "cannot_change": Kind(409, "This does not change in the life of a job"),
     "not_suspended": Kind(409, "The job is not suspended"),
     "idempotency_key_reused": Kind(409, "The idempotency key was used for another request"),
     # The server's side.

@@ -1,11 +1,12 @@
-"""`muster cancel`, `suspend`, `resume`, `scale`, `delete`, `prune`: what changes a job."""
+"""`muster cancel`, `suspend`, `resume`, `scale`, `amend`, `delete`, `prune`: what changes a job."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import click
 
 from cli.client import Client, Refused, connect, job_path, run
-from cli.complaints import Complaint
+from cli.complaints import WRONG_USAGE, Complaint
 from cli.job_tables import list_table
 from cli.options import (
     JobName,
@@ -20,6 +21,7 @@ from cli.options import (
 from cli.tables import write
 from cli.times import span
 from controlplane.job import FINISHED
+from controlplane.model import CleanPods
 from controlplane.queries import JobDetail, JobView
 
 Change = Callable[[Client, JobName], Awaitable[str]]
@@ -85,6 +87,58 @@ def scale(job: str, replicas: int, role: str, namespace: str, url: str | None) -
     """
     body = {"role": role, "replicas": replicas}
     change = _post("scale", f"scaled: {role} to {replicas} replicas", body)
+    _change_all((job,), namespace, url, change)
+
+
+# click takes None for an option that was not given.
+NOTHING = object()
+
+
+class Unless(click.ParamType[Any]):
+    """What another type reads, or `none`, which is read as null."""
+
+    def __init__(self, inner: click.ParamType[Any]) -> None:
+        self.inner, self.name = inner, f"{inner.name}|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return NOTHING if value in (NOTHING, "none") else self.inner.convert(value, param, ctx)
+
+
+@click.command()
+@job_argument
+@click.option("--deadline", type=Unless(Span()), help="At most so long active; or none.")
+@click.option("--ttl", type=Unless(Span()), help="So long kept after its end; or none.")
+@click.option("--restart-limit", type=Unless(click.IntRange(0)), help="So many restarts; or none.")
+@click.option(
+    "--clean",
+    type=click.Choice([each.value for each in CleanPods]),
+    help="Which pods go when it is over.",
+)
+@namespace_option
+@url_option
+def amend(job: str, namespace: str, url: str | None, **asked: Any) -> None:
+    """Change the limits of a job while it waits or runs; what is not named stays.
+
+    A finished job may still be given another time to live.
+
+    \b
+    Examples:
+      muster amend bert --deadline 12h
+      muster amend bert --restart-limit 10 --ttl none
+    """
+    names = {"deadline": "active_deadline_s", "ttl": "ttl_s"}
+    given = {key: value for key, value in asked.items() if value is not None}
+    if not given:
+        raise Complaint(
+            "say what is to change: --deadline, --ttl, --restart-limit or --clean",
+            exit_code=WRONG_USAGE,
+        )
+    body = {names.get(key, key): None if x is NOTHING else x for key, x in given.items()}
+
+    async def change(server: Client, job: JobName) -> str:
+        await server.change("PATCH", job_path(*job), JobDetail, body)
+        return f"amended: {', '.join(sorted(given)).replace('_', '-')}"
+
     _change_all((job,), namespace, url, change)
 
 

@@ -43,6 +43,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "suspend": Entry("cli.changes", "suspend", "Stop jobs until they are resumed."),
         "resume": Entry("cli.changes", "resume", "Let suspended jobs queue again."),
         "scale": Entry("cli.changes", "scale", "Change the number of replicas of a role."),
+        "amend": Entry("cli.changes", "amend", "Change the limits of a job."),
         "delete": Entry("cli.changes", "delete", "Stop jobs if they run, and forget them."),
         "prune": Entry("cli.changes", "prune", "Delete jobs that finished some time ago."),
     },

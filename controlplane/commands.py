@@ -5,6 +5,7 @@ report carries none, because a report that brings nothing new decides nothing.
 """
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from controlplane.model import CleanPods, Exit, JobSpec, NodeInfo, Policy, Queue
 
@@ -51,15 +52,15 @@ class ScaleJob(JobRequest, frozen=True, kw_only=True):
 
 
 class AmendJob(JobRequest, frozen=True, kw_only=True):
-    """What may change in the life of a job without touching its ranks, all of it as it should be.
+    """What may change in the life of a job without touching its ranks; what is unset stays.
 
     A finished job may still be given another time to live.
     """
 
-    ttl_s: float | None
-    active_deadline_s: float | None
-    restart_limit: int | None
-    clean: CleanPods
+    ttl_s: float | UnsetType | None = UNSET
+    active_deadline_s: float | UnsetType | None = UNSET
+    restart_limit: int | UnsetType | None = UNSET
+    clean: CleanPods | UnsetType = UNSET
 
 
 class DefineQueue(Command, frozen=True):

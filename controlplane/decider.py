@@ -5,7 +5,9 @@ recorded; what the cluster reports is never refused, only found to be old news.
 """
 
 from collections.abc import Sequence
-from typing import assert_never
+from typing import TypeVar, assert_never
+
+from msgspec import UnsetType
 
 from controlplane import commands as c
 from controlplane import events as e
@@ -22,6 +24,7 @@ from controlplane.settling import Draft, settle, stop_attempt
 from controlplane.state import Node
 from controlplane.world import World
 
+_T = TypeVar("_T")
 JobRequest = c.CancelJob | c.SuspendJob | c.ResumeJob | c.DeleteJob | c.ScaleJob | c.AmendJob
 # What may be asked of a job that is finished.
 _LATE = (c.DeleteJob, c.AmendJob)
@@ -195,24 +198,28 @@ def _scale(world: World, draft: Draft, command: c.ScaleJob) -> None:
 
 
 def _amend(draft: Draft, command: c.AmendJob) -> None:
-    job = draft.job
+    job, old = draft.job, draft.job.spec
     event = e.JobAmended(
         job.id,
-        ttl_s=command.ttl_s,
-        active_deadline_s=command.active_deadline_s,
-        restart_limit=command.restart_limit,
-        clean=command.clean,
+        ttl_s=_or(command.ttl_s, old.ttl_s),
+        active_deadline_s=_or(command.active_deadline_s, old.active_deadline_s),
+        restart_limit=_or(command.restart_limit, old.restart.limit),
+        clean=_or(command.clean, old.clean),
     )
-    spec = amended(job.spec, event)
+    spec = amended(old, event)
     if spec == job.spec:
         return
     for field, problem in problems(job.namespace, job.name, spec):
         raise Rejected("invalid_job", f"{field}: {problem}", field=field)
-    limit = command.restart_limit
-    if limit is not None and limit < job.failures:
+    limit = event.restart_limit
+    if limit not in (None, old.restart.limit) and limit < job.failures:
         told = f"{limit} is too late: it has failed {job.failures} times already"
         raise Rejected("invalid_job", f"spec.restart.limit: {told}", field="spec.restart.limit")
     draft.add(event)
+
+
+def _or(asked: _T | UnsetType, known: _T) -> _T:
+    return known if isinstance(asked, UnsetType) else asked
 
 
 def resize(draft: Draft, role: Role, replicas: int) -> None:

@@ -67,6 +67,7 @@ OTHER = [
     ("POST", f"{JOB}/cancel", None),
     ("POST", f"{JOB}/suspend", None),
     ("POST", f"{JOB}/scale", {"role": "worker", "replicas": 2}),
+    ("PATCH", JOB, {"ttl_s": 60}),
     ("DELETE", JOB, None),
     ("POST", "/v1/nodes/node-0/cordon", None),
     ("PUT", "/v1/queues/new", {"gpus_max": 1}),
@@ -90,6 +91,7 @@ CHANGES = [
     ("POST", f"{JOB}/cancel", None, 200),
     ("POST", f"{JOB}/suspend", None, 200),
     ("POST", f"{JOB}/scale", {"role": "worker", "replicas": 2}, 200),
+    ("PATCH", JOB, {"ttl_s": 60}, 200),
     ("DELETE", JOB, None, 202),
     ("POST", "/v1/nodes/node-0/cordon", None, 200),
     ("PUT", "/v1/queues/new", {"gpus_max": 1}, 200),
@@ -140,4 +142,8 @@ async def test_a_key_of_a_change_is_refused_for_another_change(server: Server) -
     status, problem = await server.call("POST", f"{JOB}/scale", scale, **key("k"))
     assert (status, problem["code"]) == (409, "idempotency_key_reused")
     status, problem = await server.call("POST", f"{JOB}/cancel", **key("k"))
+    assert (status, problem["code"]) == (409, "idempotency_key_reused")
+    assert (await server.call("PATCH", JOB, {"ttl_s": 60}, **key("l")))[0] == 200
+    assert (await server.call("PATCH", JOB, {"ttl_s": 60}, **key("l")))[0] == 200
+    status, problem = await server.call("PATCH", JOB, {"ttl_s": 61}, **key("l"))
     assert (status, problem["code"]) == (409, "idempotency_key_reused")

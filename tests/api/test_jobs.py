@@ -59,6 +59,21 @@ async def test_a_suspended_manifest_waits_to_be_resumed(server: Server) -> None:
     assert detail["job"]["phase"] in ("Queued", "Starting")
 
 
+async def test_limits_change_while_the_rest_stays(server: Server) -> None:
+    job = "/v1/jobs/default/train"
+    await server.call("POST", "/v1/jobs", native("train", ttl_s=60, clean="All"))
+    status, detail = await server.call("PATCH", job, {"active_deadline_s": 90, "restart_limit": 2})
+    assert status == 200
+    kept = detail["spec"]
+    assert (kept["ttl_s"], kept["clean"], kept["active_deadline_s"]) == (60, "All", 90)
+    assert kept["restart"]["limit"] == 2
+    _, detail = await server.call("PATCH", job, {"ttl_s": None})
+    assert detail["spec"].get("ttl_s") is None
+    status, problem = await server.call("PATCH", job, {"suspend": True})
+    assert (status, problem["code"], problem["field"]) == (409, "cannot_change", "suspend")
+    assert ".../suspend" in problem["detail"]
+
+
 async def test_suspend_scale_cancel_and_delete(server: Server) -> None:
     await server.call("POST", "/v1/jobs", native("train", replicas=2))
     await server.settled()

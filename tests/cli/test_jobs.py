@@ -160,6 +160,19 @@ def test_a_job_is_suspended_and_resumed(muster: Muster, manifest: Manifest) -> N
     assert "is not suspended" in again.err
 
 
+def test_the_limits_of_a_job_are_amended(muster: Muster, manifest: Manifest) -> None:
+    muster("submit", manifest("limited", **LONG))
+    assert muster("amend", "limited", "--deadline", "2h", "--restart-limit", "1").code == 0
+    found = muster("get", "limited", "-o", "json").json["spec"]
+    assert (found["active_deadline_s"], found["restart"]["limit"]) == (7200, 1)
+    ran = muster("amend", "limited", "--deadline", "none")
+    assert ran.out.strip() == "default/limited amended: deadline"
+    found = muster("get", "limited", "-o", "json").json["spec"]
+    assert found.get("active_deadline_s") is None
+    assert muster("amend", "limited").code == 2
+    assert muster("amend", "limited", "--ttl", "soon").code == 2
+
+
 def test_a_job_is_scaled(muster: Muster, manifest: Manifest) -> None:
     muster("submit", manifest("elastic", **LONG))
     assert muster("scale", "elastic", "--replicas", 3).code == 0

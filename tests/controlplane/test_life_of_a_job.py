@@ -9,7 +9,6 @@ from controlplane.codec import EVENT_TYPES
 from controlplane.job import EVOLVE, FINISHED, PHASE_KEEPERS, TRANSITIONS, Phase
 from controlplane.model import (
     Cause,
-    CleanPods,
     DoneWhen,
     Exit,
     RestartPolicy,
@@ -399,26 +398,6 @@ def test_a_request_that_means_another_job_of_that_name_is_refused():
         "no_such_job"
     )
     given.when(c.CancelJob(namespace="default", name="train", job="j1")).then(e.JobCancelled("j1"))
-
-
-def limits(**more):
-    kept = {"ttl_s": None, "active_deadline_s": None, "restart_limit": 6, "clean": CleanPods.NONE}
-    return c.AmendJob(namespace="default", name="train", **{**kept, **more})
-
-
-def test_limits_can_be_changed_while_a_job_runs_and_hold_from_then_on():
-    given = running_job()
-    given.when(limits(active_deadline_s=50)).then_kinds(e.JobAmended)
-    given.when(limits(active_deadline_s=50)).then()
-    assert "between" in given.refuses(limits(active_deadline_s=-1)).message
-
-    given.later(50).when_time_comes().then_kinds(e.JobFailed)
-
-
-def test_a_finished_job_may_still_be_given_a_time_to_live():
-    given = running_job().when(exited(0), exited(1))
-    given.when(limits(ttl_s=60)).then_kinds(e.JobAmended)
-    given.later(60).when_time_comes().then(e.JobRemoved("j1", "ttl"))
 
 
 def test_a_running_job_that_is_scaled_starts_again_with_its_new_size():
