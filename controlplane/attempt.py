@@ -379,7 +379,7 @@ def is_missing(rank: Rank) -> bool:
     return taken or rank.state in MISSING
 
 
-_TAKEN = frozenset({Cause.NODE_LOST, Cause.SPOT_RECLAIM, Cause.EVICTION})
+_TAKEN = frozenset({Cause.NODE_LOST, Cause.SPOT_RECLAIM, Cause.EVICTION, Cause.REFUSED})
 
 
 def count_up(attempt: Attempt) -> int:

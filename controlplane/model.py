@@ -52,6 +52,8 @@ class Cause(StrEnum):
     EXIT = "exit"
     OOM = "oom"
     EVICTION = "eviction"
+    # Its node turned it down before anything ran: too little CPU or memory left there, for example.
+    REFUSED = "refused"
     NODE_LOST = "node_lost"
     PREEMPTION = "preemption"
     # It was moved aside, so that another gang finds its room in one piece.

@@ -314,7 +314,7 @@ def _platform_cause(status: Mapping[str, Any]) -> Cause | None:
             return DISRUPTIONS.get(condition.get("reason", ""), Cause.EVICTION)
     reason = str(status.get("reason") or "")
     if reason in REFUSALS or reason.startswith(REFUSAL_PREFIX):
-        return POD_REASONS.get(reason, Cause.EVICTION)
+        return POD_REASONS.get(reason, Cause.REFUSED)
     return POD_REASONS.get(reason)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from controlplane.asks import tolerates
 from controlplane.devices import WHOLE, FreeDevices, lowest, mask_of
-from controlplane.model import Placement, Role, Slot, TopologyAsk
+from controlplane.model import Cause, Placement, Role, Slot, TopologyAsk
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.packing_search import choose_any
 from controlplane.scheduling.placement import (
@@ -44,6 +44,13 @@ class Fit(NamedTuple):
 
 
 def fit(world: World, free: FreeDevices, gang: Gang, flavor: str = "") -> Fit | None:
+    if shy := shunned(world, gang):
+        for allowed in allowed_nodes(world, gang, flavor):
+            found = _fit_within(
+                world, free, gang, (_all(world) if allowed is None else allowed) - shy
+            )
+            if found is not None:
+                return found._replace(flavor=flavor)
     if gang.plain and not flavor and not is_choosy(world):
         chosen = choose(free, gang.needs) if has_room(free, gang) else None
         if chosen is None and gang.mixed:
@@ -56,6 +63,23 @@ def fit(world: World, free: FreeDevices, gang: Gang, flavor: str = "") -> Fit | 
         if found is not None:
             return found._replace(flavor=flavor)
     return None
+
+
+def shunned(world: World, gang: Gang) -> frozenset[int]:
+    """The nodes that turned the gang down since it last ran; others are tried before them."""
+    job = world.jobs.get(gang.id)
+    if job is None or not job.restarts or job.restarts[-1].cause is not Cause.REFUSED:
+        return frozenset()
+    names: set[str] = set()
+    for past in reversed(job.restarts):
+        if past.cause is not Cause.REFUSED:
+            break
+        names.add(past.node)
+    return frozenset(world.nodes[name].ordinal for name in names if name in world.nodes)
+
+
+def _all(world: World) -> frozenset[int]:
+    return frozenset(node.ordinal for node in world.nodes.values())
 
 
 def gpus_of(found: Fit) -> float:

@@ -149,6 +149,26 @@ async def test_a_job_without_an_image_fails_in_the_end(
     await until(lambda: _no_pods(kube), 30, "its pods to go")
 
 
+async def test_a_gang_that_a_node_turns_down_goes_elsewhere(muster: Muster, kube: Kube) -> None:
+    """Muster binds by GPUs, and a kubelet counts CPUs too."""
+    told = (await kube.api.get("/api/v1/nodes"))["items"]
+    cpus = min(int(node["status"]["allocatable"]["cpu"]) for node in told)
+    most = {"containers": [{"name": "main", "image": "localhost/busybox:1", "command": SLEEP,
+            "resources": {"requests": {"cpu": f"{cpus * 1000 - 400}m"}}}]}  # fmt: skip
+    again = {"limit": 0, "backoff_s_first": 1.0, "backoff_s_max": 1.0}
+    for name in ("first", "second"):
+        manifest = job(name, [], restart=again)
+        manifest["spec"]["roles"] = [{"name": "worker", "template": {"spec": most}}]
+        await muster.submit(manifest)
+        await muster.until_phase(name, "Running")
+    moved = await muster.job("second")
+    (entry,) = moved["restarts"]
+    assert entry["cause"] == "refused"
+    assert "OutOfcpu" in entry["message"]
+    assert moved["job"]["failures"] == 0
+    assert moved["attempt"]["ranks"][0]["node"] != entry["node"]
+
+
 async def test_a_failing_init_container_fails_the_rank(muster: Muster, kube: Kube) -> None:
     spec = {
         "initContainers": [

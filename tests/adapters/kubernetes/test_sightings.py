@@ -61,7 +61,7 @@ OOM = ended(137, "OOMKilled")
         ),
         (
             {"phase": "Failed", "reason": "OutOfnvidia.com/gpu"},
-            Exit(0, None, Cause.EVICTION, "OutOfnvidia.com/gpu"),
+            Exit(0, None, Cause.REFUSED, "OutOfnvidia.com/gpu"),
         ),
     ],
 )
