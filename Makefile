@@ -52,7 +52,7 @@ test-planted: $(STAMP) ## Plants known bugs in a copy and sees that the tests no
 # Building is a step of its own, so that no test is blamed for the time it takes.
 test-cluster: $(STAMP) ## On a real Kubernetes: the one in KUBECONFIG, or one built and started here.
 	@[ -n "$$KUBECONFIG" ] || $(BIN)/python -m deploy.testcluster build || true
-	$(BIN)/pytest -m cluster
+	$(BIN)/pytest -m cluster -rs --durations=10 tests/cluster
 
 cluster-up: $(STAMP) ## Start the test cluster and say how to use it (needs root).
 	$(BIN)/python -m deploy.testcluster up

@@ -43,7 +43,7 @@ if git fetch -q --depth 1 origin "$REF"; then
   git checkout -q --force --detach FETCH_HEAD
 else
   git fetch -q --tags origin '+refs/heads/*:refs/remotes/origin/*'
-  git checkout -q --force --detach "$REF"
+  git checkout -q --force --detach "origin/$REF" 2>/dev/null || git checkout -q --force --detach "$REF"
 fi
 [ "$SUBMODULES" = 0 ] || git submodule -q update --init --recursive --depth 1
 git rev-parse HEAD > /dev/termination-log

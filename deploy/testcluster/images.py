@@ -78,13 +78,13 @@ def _pause(tree: Path, debian: Path, apt: Apt, archive: Path) -> None:
 
 def _busybox(tree: Path, debian: Path, apt: Apt, archive: Path) -> None:
     (tree / "bin").mkdir(parents=True)
-    _common(tree, debian)
+    furnish(tree, debian)
     pack(archive, BUSYBOX, tree, [])
 
 
 def _delivery(tree: Path, debian: Path, apt: Apt, archive: Path) -> None:
     (tree / "bin").mkdir(parents=True)
-    _common(tree, debian)
+    furnish(tree, debian)
     pack(archive, DELIVERY, tree, ["/bin/true"])
 
 
@@ -92,7 +92,7 @@ def _python(tree: Path, debian: Path, apt: Apt, archive: Path) -> None:
     apt.fetch_with_all_they_need(versions.DEBIAN_PYTHON, tree)
     for name in ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/perl"):
         shutil.rmtree(tree / name, ignore_errors=True)
-    _common(tree, debian)
+    furnish(tree, debian)
     link(tree / "usr/local/bin/python", "/usr/bin/python3")
     # Debian's scripts would have pointed the loader to these; they were not run.
     search = f"{LIBRARIES}/blas:{LIBRARIES}/lapack"
@@ -103,7 +103,7 @@ IMAGES = {"pause": _pause, "busybox": _busybox, "python": _python, "delivery": _
 NAMES = {"pause": PAUSE, "busybox": BUSYBOX, "python": PYTHON, "delivery": DELIVERY}
 
 
-def _common(tree: Path, debian: Path) -> None:
+def furnish(tree: Path, debian: Path) -> None:
     """A shell and small tools, an /etc with the one user, and the folders that programs expect."""
     for name in ("bin", "etc", "tmp", "root", "var/tmp", "usr/local/bin"):
         (tree / name).mkdir(parents=True, exist_ok=True)
@@ -132,7 +132,15 @@ def pack(
 ) -> None:
     """A tree as an image of one layer, in the form that `docker save` writes."""
     layer = archive.with_suffix(".layer")
-    with tarfile.open(layer, "w") as tar:
+    make_layer(tree, layer)
+    save(archive, name, [layer], entrypoint, env)
+    layer.unlink()
+
+
+def make_layer(tree: Path, layer: Path) -> None:
+    """What a tree holds, with nothing in it of when and by whom it was made."""
+    fresh = layer.with_suffix(".fresh")
+    with tarfile.open(fresh, "w") as tar:
         for path in sorted(tree.rglob("*")):
             entry = tar.gettarinfo(str(path), str(path.relative_to(tree)))
             entry.uid = entry.gid = entry.mtime = 0
@@ -142,8 +150,22 @@ def pack(
                     tar.addfile(entry, content)
             else:
                 tar.addfile(entry)
-    with layer.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    fresh.rename(layer)
+
+
+def save(
+    archive: Path,
+    name: str,
+    layers: Sequence[Path],
+    entrypoint: Sequence[str],
+    env: Mapping[str, str] = {},
+    user: str = "",
+) -> None:
+    """Layers, the lowest first, as an image in the form that `docker save` writes."""
+    digests = []
+    for layer in layers:
+        with layer.open("rb") as content:
+            digests.append(f"sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}")
     config = {
         "architecture": "amd64",
         "os": "linux",
@@ -152,19 +174,21 @@ def pack(
             "Env": [f"PATH={PATH}", *(f"{key}={value}" for key, value in env.items())],
             "Entrypoint": list(entrypoint) or None,
             "WorkingDir": "/",
+            "User": user,
         },
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
-        "history": [{"created": EPOCH, "created_by": "muster's test cluster"}],
+        "rootfs": {"type": "layers", "diff_ids": digests},
+        "history": [{"created": EPOCH, "created_by": "muster's test cluster"}] * len(layers),
     }
     told = json.dumps(config).encode()
     config_name = hashlib.sha256(told).hexdigest() + ".json"
-    index = [{"Config": config_name, "RepoTags": [name], "Layers": ["layer.tar"]}]
+    names = [f"layer-{number}.tar" for number in range(len(layers))]
+    index = [{"Config": config_name, "RepoTags": [name], "Layers": names}]
     fresh = archive.with_suffix(".new")
     with tarfile.open(fresh, "w") as tar:
         for member, text in ((config_name, told), ("manifest.json", json.dumps(index).encode())):
             entry = tarfile.TarInfo(member)
             entry.size = len(text)
             tar.addfile(entry, io.BytesIO(text))
-        tar.add(layer, arcname="layer.tar")
-    layer.unlink()
+        for layer, member in zip(layers, names, strict=True):
+            tar.add(layer, arcname=member)
     fresh.rename(archive)

@@ -63,23 +63,33 @@ def start(place: Place, node: int, name: str) -> None:
         _start_inside(
             place, node, name, ["env", f"PATH={path}:/usr/sbin:/usr/bin:/sbin:/bin", *words]
         )
-        ctr = [
-            str(images.root(place) / "usr/bin/ctr"),
-            "--address",
-            node_files.SOCKET,
-            "-n",
-            "k8s.io",
-        ]
-        answers = lambda: inside(place, node, [*ctr, "version"]).returncode == 0  # noqa: E731
+        answers = lambda: inside(place, node, [*_ctr(place), "version"]).returncode == 0  # noqa: E731
         processes.until(answers, 20, f"containerd of {node_name(node)}")
-        there = inside(place, node, [*ctr, "images", "list", "-q"]).stdout.split()
+        there = _images(place, node)
         for archive in images.archives(place):
             if images.NAMES.get(archive.stem) not in there:
-                inside(place, node, [*ctr, "images", "import", str(archive)], check=True)
+                load_image(place, node, archive)
     elif name == "kubelet":
         _start_inside(place, node, name, node_files.kubelet(place, node, home))
     else:
         raise Trouble(f"a node has no {name}")
+
+
+def load_image(place: Place, node: int, archive: Path) -> None:
+    inside(place, node, [*_ctr(place), "images", "import", str(archive)], check=True)
+
+
+def has_image(place: Place, node: int, name: str) -> bool:
+    return name in _images(place, node)
+
+
+def _images(place: Place, node: int) -> list[str]:
+    return inside(place, node, [*_ctr(place), "images", "list", "-q"]).stdout.split()
+
+
+def _ctr(place: Place) -> list[str]:
+    ctr = str(images.root(place) / "usr/bin/ctr")
+    return [ctr, "--address", node_files.SOCKET, "-n", "k8s.io"]
 
 
 def start_gpus(place: Place, node: int, count: int) -> None:
@@ -104,8 +114,9 @@ def kill(place: Place, node: int, name: str) -> None:
 
 def signal_container(place: Place, node: int, container: str, number: int) -> None:
     """A signal to the first process of a container, from outside of Kubernetes."""
-    ctr = [str(images.root(place) / "usr/bin/ctr"), "--address", node_files.SOCKET, "-n", "k8s.io"]
-    inside(place, node, [*ctr, "task", "kill", "--signal", str(number), container], check=True)
+    inside(
+        place, node, [*_ctr(place), "task", "kill", "--signal", str(number), container], check=True
+    )
 
 
 def sicken(place: Place, node: int, *devices: str) -> None:
