@@ -16,6 +16,8 @@ NAMESPACE = "default"
 # What Muster makes for a job beside pods.
 THINGS = ("services", "configmaps", "secrets", "serviceaccounts")
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction"}
+# As servers before 1.22 know it.
+OLD_EVICTION = {**EVICTION, "apiVersion": "policy/v1beta1"}
 
 
 class TestBed(NamedTuple):
@@ -55,8 +57,13 @@ class Kube:
 
     async def evict(self, name: str) -> None:
         """What `kubectl drain` asks for each pod of a node."""
-        body = {**EVICTION, "metadata": {"name": name}}
-        await self.api.create(f"{self._home}/pods/{name}/eviction", body)
+        path, whom = f"{self._home}/pods/{name}/eviction", {"metadata": {"name": name}}
+        try:
+            await self.api.create(path, {**EVICTION, **whom})
+        except Refused as refused:
+            if refused.status not in (400, 404):
+                raise
+            await self.api.create(path, {**OLD_EVICTION, **whom})
 
     async def cordon(self, node: str, *, cordoned: bool = True) -> None:
         await self.api.merge(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": cordoned}})

@@ -11,7 +11,8 @@ from tests.cluster.kube import Kube, TestBed, until
 from tests.cluster.manifests import job, shell
 
 JOBS = 6
-ONCE_MORE = {"limit": 2, "backoff_s_first": 0.5, "backoff_s_max": 0.5}
+# A change that the proxy drops, and that is the last one, is found by the next listing.
+RESYNC = ("--resync", "20")
 
 
 async def run_through(
@@ -20,7 +21,7 @@ async def run_through(
     """A few jobs, good and bad, through a proxy; the requests that it took, and how they ended."""
     async with Proxy(bed.kubeconfig, settings) as proxy:
         (folder / "kubeconfig").write_text(proxy.kubeconfig())
-        async with Muster(folder / "kubeconfig", folder) as muster:
+        async with Muster(folder / "kubeconfig", folder, *RESYNC) as muster:
             names = []
             for index in range(JOBS):
                 text = "sleep 1; exit 3" if index == 0 else "sleep 1"
