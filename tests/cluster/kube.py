@@ -72,6 +72,10 @@ class Kube:
         """These taints and no others; those that the cluster sets by itself come back."""
         await self.api.merge(f"/api/v1/nodes/{node}", {"spec": {"taints": list(taints)}})
 
+    async def minor(self) -> int:
+        """The server's version: 36 is Kubernetes 1.36."""
+        return int(str((await self.api.get("/version"))["minor"]).rstrip("+"))
+
     async def node(self, name: str) -> dict[str, Any]:
         told: dict[str, Any] = await self.api.get(f"/api/v1/nodes/{name}")
         return told
