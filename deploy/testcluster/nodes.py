@@ -180,6 +180,8 @@ def _power_on(place: Place, node: int) -> None:
     machine = processes.child_of(processes.start(home, MACHINE, words))
     processes.until(lambda: Path(f"/proc/{machine}/comm").read_text() == "sleep\n", 5, name)
     wire = _wire(place, node)
+    # That of a node which was switched off goes with its network, and that may take a while.
+    subprocess.run(["ip", "link", "delete", wire], capture_output=True)
     ip(f"link add {wire} type veth peer name eth0 netns {machine}")
     ip(f"link set {wire} master {place.bridge} up")
     others = (other for other in range(1, 31) if other != node)

@@ -41,10 +41,13 @@ def bed() -> Iterator[TestBed]:
         return
     try:
         place = places.here()
-        was_running = processes.pid_of(place.state, "apiserver") is not None
-        place = cluster.up(place, real=REAL_NODES, gpus=GPUS)
+        cluster.check()
+        cluster.build(place)
     except places.Trouble as trouble:
         pytest.skip(f"no cluster: {trouble}. Or name one of yours with KUBECONFIG.")
+    # What was built has to start: from here on, trouble is a failure.
+    was_running = processes.pid_of(place.state, "apiserver") is not None
+    place = cluster.up(place, real=REAL_NODES, gpus=GPUS)
     cluster.stop_made_up(place)
     yield TestBed(place.kubeconfig, place)
     if not was_running:
