@@ -38,12 +38,13 @@ class LogReading:
         self._archive = archive
         # Pods whose last words are kept already, by their uid.
         self._kept: dict[str, None] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        # Those whose last words are being read, by their uid.
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def close(self) -> None:
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def of_pod(
         self,
@@ -88,28 +89,32 @@ class LogReading:
 
     def keep_soon(self, pod: Document) -> None:
         """The pod is over: what it wrote is all there is."""
-        if self._archive is None or uid_of(pod) in self._kept or not has_run(pod):
+        uid = uid_of(pod)
+        if self._archive is None or uid in self._kept or not has_run(pod):
             return
-        self._kept[uid_of(pod)] = None
+        self._kept[uid] = None
         while len(self._kept) > 50_000:
             del self._kept[next(iter(self._kept))]
-        task = asyncio.create_task(self._keep(pod))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = self._tasks[uid] = asyncio.create_task(self._keep(pod))
+        task.add_done_callback(lambda _: self._tasks.pop(uid, None))
 
     async def keep_now(self, pods: Iterable[Document]) -> None:
         """These pods are about to be deleted, and their logs with them."""
         if self._archive is None:
             return
-        wanted = [pod for pod in pods if has_run(pod) and uid_of(pod) not in self._kept]
-        if not wanted:
+        work: list[asyncio.Task[None]] = []
+        for pod in pods:
+            if (begun := self._tasks.get(uid_of(pod))) is not None:
+                work.append(begun)
+            elif has_run(pod) and uid_of(pod) not in self._kept:
+                work.append(asyncio.create_task(self._keep(pod)))
+        if not work:
             return
-        work = asyncio.gather(*(self._keep(pod) for pod in wanted))
-        try:
-            async with asyncio.timeout(BEFORE_DELETION_S_MAX):
-                await work
-        except TimeoutError:
-            _log.warning("not all logs of %d pods could be kept in time", len(wanted))
+        _, late = await asyncio.wait(work, timeout=BEFORE_DELETION_S_MAX)
+        for task in late:
+            task.cancel()
+        if late:
+            _log.warning("not all logs of %d pods could be kept in time", len(late))
 
     async def _keep(self, pod: Document) -> None:
         mark = mark_of(pod)
@@ -122,8 +127,8 @@ class LogReading:
                 )
             except ApiError as error:
                 _log.info("the log of %s (%s) is not kept: %s", name_of(pod), name, error)
-                continue
-            await self._archive.keep(Run(*mark, place, name), _within(lines, KEPT_BYTES_MAX))
+            else:
+                await self._archive.keep(Run(*mark, place, name), _within(lines, KEPT_BYTES_MAX))
 
     # ------------------------------------------------------------------ last words
 

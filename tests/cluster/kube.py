@@ -15,6 +15,7 @@ OURS = "muster.dev/job-id"
 NAMESPACE = "default"
 # What Muster makes for a job beside pods.
 THINGS = ("services", "configmaps", "secrets", "serviceaccounts")
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction"}
 # As servers before 1.22 know it.
 OLD_EVICTION = {**EVICTION, "apiVersion": "policy/v1beta1"}
@@ -98,8 +99,12 @@ class Kube:
 
     async def uncordon_all(self) -> None:
         for node in (await self.api.get("/api/v1/nodes"))["items"]:
+            name, taints = node["metadata"]["name"], node["spec"].get("taints") or ()
             if node["spec"].get("unschedulable"):
-                await self.cordon(node["metadata"]["name"], cordoned=False)
+                await self.cordon(name, cordoned=False)
+            # A test that failed half-way has left it.
+            if any(taint["key"] == OUT_OF_SERVICE for taint in taints):
+                await self.taint(name)
 
     async def is_clear(self) -> bool:
         return not await self.pods()

@@ -11,13 +11,13 @@ from deploy.testcluster import nodes
 from deploy.testcluster.images import PYTHON
 from deploy.testcluster.places import Place
 from tests.cluster.control import Muster
-from tests.cluster.kube import Kube, node_of, phase, until
+from tests.cluster.kube import OUT_OF_SERVICE, Kube, node_of, phase, until
 from tests.cluster.manifests import job, shell
 
 SLEEP = shell("trap 'exit 143' TERM; while :; do sleep 0.1; done")
 # What a person sets on a node whose machine is off for good: its pods are given up.
-OUT_OF_SERVICE_SINCE = 24
-OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "off", "effect": "NoExecute"}
+GIVEN_UP_SINCE = 24
+GIVEN_UP = {"key": OUT_OF_SERVICE, "value": "off", "effect": "NoExecute"}
 ONCE_MORE = {"limit": 1, "backoff_s_first": 0.5, "backoff_s_max": 0.5}
 
 
@@ -207,8 +207,8 @@ async def test_a_lost_node_moves_the_gang_at_nobodys_cost(
     nodes.off(place, number_of(node))
     await muster.until_event("lost", "JobRestarting")
     assert (await muster.job("lost"))["job"]["phase"] != "Running"
-    await kube.taint(node, OUT_OF_SERVICE)
-    if await kube.minor() < OUT_OF_SERVICE_SINCE:
+    await kube.taint(node, GIVEN_UP)
+    if await kube.minor() < GIVEN_UP_SINCE:
         # There a person deletes the pods by force.
         for pod in await kube.pods():
             if node_of(pod) == node:

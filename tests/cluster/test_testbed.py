@@ -3,7 +3,9 @@
 import asyncio
 from typing import Any
 
-from deploy.testcluster import nodes
+import pytest
+
+from deploy.testcluster import nodes, oldest
 from deploy.testcluster.images import BUSYBOX, PYTHON
 from deploy.testcluster.places import Place, node_name
 from tests.cluster.kube import NAMESPACE, OURS, Kube, phase, until
@@ -40,6 +42,8 @@ async def test_a_pod_runs_and_its_exit_code_and_log_are_kept(place: Place, kube:
 async def test_pods_on_two_nodes_reach_each_other_by_address_and_by_name(
     place: Place, kube: Kube
 ) -> None:
+    if oldest.is_wanted(place):
+        pytest.skip("CoreDNS asks for an API server of 1.21 or newer: no names on the oldest one")
     service = {
         "metadata": {"name": "listens", "labels": {OURS: "testbed"}},
         "spec": {

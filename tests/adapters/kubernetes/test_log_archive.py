@@ -1,11 +1,13 @@
 """Logs that outlive their pods, within a size."""
 
+import asyncio
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 from adapters.kubernetes.log_archive import LogArchive, Run
-from adapters.kubernetes.log_reading import speakers
+from adapters.kubernetes.log_reading import LogReading, speakers
+from adapters.kubernetes.marks import Mark
 
 
 def noise(n: int) -> list[str]:
@@ -105,3 +107,28 @@ def test_what_only_waits_is_not_worth_keeping_unless_it_failed() -> None:
     badly = [ended("prepare", 0), ended("init-main", 1)]
     pod = {"spec": spec, "status": {"initContainerStatuses": badly}}
     assert (-2, "init-main") in speakers(pod)
+
+
+class Slow:
+    """An API server that takes its time to tell what a container wrote."""
+
+    async def request(self, method: str, path: str, *, query: dict[str, str], **_: Any) -> bytes:
+        await asyncio.sleep(0.05)
+        return f"of {query['container']}".encode()
+
+
+async def test_nobody_deletes_a_pod_while_its_lines_are_being_read(tmp_path: Path) -> None:
+    archive = LogArchive(tmp_path / "logs", 2**20)
+    reading = LogReading(Slow(), archive)  # type: ignore[arg-type]
+    labels = Mark("j", 1, 0, 0).labels()
+    over = [{"name": name, "state": {"terminated": {"exitCode": 0}}} for name in ("main", "beside")]
+    pod = {
+        "metadata": {"name": "j-0", "namespace": "default", "uid": "u", "labels": labels},
+        "spec": {"containers": [{"name": "main"}, {"name": "beside"}]},
+        "status": {"phase": "Succeeded", "containerStatuses": over},
+    }
+    reading.keep_soon(pod)
+    await reading.keep_now([pod])
+    assert await archive.lines("j", 1, 0, 9, "beside") == ["of beside"]
+    await reading.close()
+    archive.close()
