@@ -75,7 +75,7 @@ class Kube:
 
     async def minor(self) -> int:
         """The server's version: 36 is Kubernetes 1.36."""
-        return int(str((await self.api.get("/version"))["minor"]).rstrip("+"))
+        return int(str((await self.api.get("/version"))["gitVersion"]).split(".")[1])
 
     async def node(self, name: str) -> dict[str, Any]:
         told: dict[str, Any] = await self.api.get(f"/api/v1/nodes/{name}")
