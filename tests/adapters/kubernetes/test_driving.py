@@ -309,10 +309,10 @@ async def test_with_three_requests_of_ten_failing_everything_ends_as_it_should(
     tmp_path: Path, seed: int
 ) -> None:
     async with cluster_of(tmp_path, nodes=3) as api:
-        plain = await lives(api, jobs=5)
+        plain = await lives(api, jobs=12)
     async with cluster_of(tmp_path, nodes=3) as api:
         api.faults = Faults(0.3, seed=seed, delay_s=0.01)
-        faulty = await lives(api, jobs=5)
+        faulty = await lives(api, jobs=12)
         assert sum(api.faults.met.values()) > 10
     assert faulty <= 2 * plain, (faulty, plain)
 
