@@ -120,6 +120,7 @@ class LazyCommands(click.Group):
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 100 the job failed, 101 it was cancelled, "
     "102 there is no such job, 103 it can never fit.",
 )
+@click.version_option(package_name=PROGRAM, message="%(prog)s %(version)s")
 def cli() -> None:
     """Run distributed deep-learning jobs: every job gets all of its workers, or starts none.
 

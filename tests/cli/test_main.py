@@ -84,8 +84,9 @@ def test_a_bug_shows_a_line_and_no_trace(muster: Muster, monkeypatch: pytest.Mon
         run(["version"])
 
 
-def test_the_version_is_printed(muster: Muster) -> None:
-    assert muster("version").out.startswith("muster 0.")
+@pytest.mark.parametrize("asked", ["version", "--version"])
+def test_the_version_is_printed(muster: Muster, asked: str) -> None:
+    assert muster(asked).out.startswith("muster 0.")
 
 
 @pytest.mark.parametrize("command", ["log stats", "log export", "replay --step", "replay"])

@@ -59,6 +59,7 @@ def test_a_crowded_part_of_the_larger_trace_is_scheduled_as_by_counting(policy):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("policy", CROWDED)
 def test_the_whole_larger_trace_is_scheduled_as_by_counting(policy):
     whole = read_trace(shared("traces", "bench_b2_philly.csv.gz"))
