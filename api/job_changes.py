@@ -17,8 +17,9 @@ from controlplane.job import Job
 from controlplane.kinds.checking import BILLION, SECONDS_MAX
 from controlplane.kinds.native import NativeSpec
 from controlplane.model import CleanPods
-from controlplane.queries import JobDetail, job_detail
+from controlplane.queries import job_detail
 from controlplane.state import Receipt
+from controlplane.views import JobDetail
 from controlplane.world import World
 
 JobRequest = c.SuspendJob | c.ResumeJob | c.CancelJob | c.ScaleJob | c.AmendJob | c.DeleteJob

@@ -15,7 +15,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType, json
 
 from api.pages import Cursor, Limit, read_cursor, write_cursor
 from controlplane.job import Job, Phase
-from controlplane.queries import JobView, job_view
+from controlplane.queries import job_view
+from controlplane.views import JobView
 from controlplane.world import World
 
 _decode_position = json.Decoder(int).decode

@@ -24,8 +24,9 @@ from controlplane.kinds.kind import Submission
 from controlplane.kinds.registry import read_manifest
 from controlplane.plan import Plan, plan
 from controlplane.ports import Cluster, RealPods
-from controlplane.queries import JobDetail, Why, job_detail, why
+from controlplane.queries import job_detail, why
 from controlplane.state import Receipt
+from controlplane.views import JobDetail, Why
 from controlplane.world import World
 from studies.forecast import Question
 from studies.forecast_answers import PlanAnswer, WhyAnswer

@@ -12,8 +12,9 @@ from api.pages import Cursor, Limit, read_cursor, write_cursor
 from api.routes import NoQuery, Route, answer, route
 from controlplane import commands as c
 from controlplane.decider import find_node
-from controlplane.queries import NodeView, node_view, nodes
+from controlplane.queries import node_view, nodes
 from controlplane.state import Receipt
+from controlplane.views import NodeView
 from controlplane.world import World
 
 _decode_ordinal = json.Decoder(int).decode

@@ -18,20 +18,9 @@ from controlplane.codec import Row
 from controlplane.decider import find_job
 from controlplane.errors import Rejected
 from controlplane.ports import EventLog, Head, LogReader, Snapshot
-from controlplane.queries import (
-    JobDetail,
-    JobView,
-    NodeView,
-    QueueView,
-    Why,
-    job_detail,
-    job_view,
-    node_view,
-    nodes,
-    queue_view,
-    why,
-)
+from controlplane.queries import job_detail, job_view, node_view, nodes, queue_view, why
 from controlplane.replay import rebuild, state_hash
+from controlplane.views import JobDetail, JobView, NodeView, QueueView, Why
 from controlplane.world import World
 
 AT_ONCE_MAX = 2

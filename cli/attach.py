@@ -23,7 +23,7 @@ from cli.complaints import FAILED, Complaint
 from cli.job_logs import ranks_named
 from cli.options import job_argument, namespace_option, parse_job, url_option
 from cli.settings import read_settings
-from controlplane.queries import JobDetail
+from controlplane.views import JobDetail
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255

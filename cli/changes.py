@@ -22,7 +22,7 @@ from cli.tables import write
 from cli.times import span
 from controlplane.job import FINISHED
 from controlplane.model import CleanPods
-from controlplane.queries import JobDetail, JobView
+from controlplane.views import JobDetail, JobView
 
 Change = Callable[[Client, JobName], Awaitable[str]]
 

@@ -16,8 +16,8 @@ from cli.policy import POLICY
 from cli.tables import Column, Table, write, write_as
 from cli.times import span
 from controlplane.kinds.quantities import parse
-from controlplane.model import Policy
-from controlplane.queries import JobView, NodeView, QueueView
+from controlplane.sharing import Policy
+from controlplane.views import JobView, NodeView, QueueView
 
 NODES = "/v1/nodes"
 QUEUES = "/v1/queues"

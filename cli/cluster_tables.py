@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from rich.text import Text
 
 from cli.tables import Column, Table
-from controlplane.queries import NodeView, QueueView
+from controlplane.views import NodeView, QueueView
 
 BAR_MAX = 16
 

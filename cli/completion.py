@@ -49,7 +49,7 @@ def job_names(namespace: str | None, incomplete: str) -> list[str]:
 
 async def _job_names(namespace: str) -> list[str]:
     from cli.client import Page, connect
-    from controlplane.queries import JobView
+    from controlplane.views import JobView
 
     async with asyncio.timeout(ASK_S_MAX), connect() as server:
         page = await server.get("/v1/jobs", Page[JobView], namespace=namespace, limit=200)

@@ -9,7 +9,7 @@ import click
 
 from cli.client import Client, Refused, job_path
 from cli.options import JobName
-from controlplane.queries import JobDetail
+from controlplane.views import JobDetail
 
 LOOK_EVERY_S = 1.0
 # More streams than this at once would be a burden, and nobody reads that many.

@@ -12,7 +12,7 @@ from cli.complaints import WRONG_USAGE, Complaint
 from cli.ending import exit_with, wait_for_all
 from cli.following import follow_pods, has_pods
 from cli.options import JobName, job_argument, namespace_option, parse_job, url_option
-from controlplane.queries import JobDetail
+from controlplane.views import JobDetail
 
 AT_ONCE_MAX = 16
 LOOK_EVERY_S = 0.5

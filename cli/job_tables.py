@@ -11,7 +11,7 @@ from cli.tables import Column, Table, phase
 from cli.times import span, stamp
 from controlplane.job import FINISHED, Phase
 from controlplane.model import JobSpec, Restart
-from controlplane.queries import AttemptView, JobDetail, JobView, RankView, Why
+from controlplane.views import AttemptView, JobDetail, JobView, RankView, Why
 
 NAMESPACE = Column("NAMESPACE")
 COLUMNS = (

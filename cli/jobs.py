@@ -25,7 +25,7 @@ from cli.tables import write, write_as
 from cli.times import clock_time
 from cli.watching import repaint, report
 from controlplane.job import Phase
-from controlplane.queries import JobDetail, JobView
+from controlplane.views import JobDetail, JobView
 from studies.forecast_answers import WhyAnswer
 
 # Which jobs are asked for.

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from controlplane import events as e
-from controlplane.model import Exit, Queue, Restart, Slot
+from controlplane.model import Exit, Restart, Slot
+from controlplane.sharing import Queue
 
 NAMES_MAX = 4
 

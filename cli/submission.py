@@ -13,7 +13,7 @@ from cli.forecast_lines import forecast_line
 from cli.job_tables import indices
 from cli.options import JobName, output_option, url_option
 from cli.tables import Column, Table, write, write_as
-from controlplane.queries import JobDetail, JobView
+from controlplane.views import JobDetail, JobView
 from studies.forecast_answers import PlanAnswer
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -6,8 +6,8 @@ from cli.client import connect, job_path, run
 from cli.complaints import Complaint
 from cli.options import JobName, job_argument, namespace_option, parse_job, url_option
 from controlplane.kinds.supplying import supplies_of
-from controlplane.queries import JobDetail
 from controlplane.supplies import TENSORBOARD_PORT
+from controlplane.views import JobDetail
 
 HINT = "Submit it with spec.supplies.tensorboard, or with --tensorboard --logdir PATH."
 

@@ -21,7 +21,7 @@ from cli.readings import COUNTERS, Sum, by, link_lines, plain, read
 from cli.tables import Column, Table, phase, write, write_as
 from cli.times import span
 from cli.top_devices import show
-from controlplane.queries import JobView, NodeView
+from controlplane.views import JobView, NodeView
 
 NODES = "/v1/nodes"
 

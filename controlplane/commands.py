@@ -7,7 +7,8 @@ report carries none, because a report that brings nothing new decides nothing.
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from controlplane.model import CleanPods, Exit, JobSpec, NodeInfo, Policy, Queue
+from controlplane.model import CleanPods, Exit, JobSpec, NodeInfo
+from controlplane.sharing import Policy, Queue
 
 
 class Command(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -8,17 +8,8 @@ from typing import ClassVar
 
 import msgspec
 
-from controlplane.model import (
-    Cause,
-    CleanPods,
-    Exit,
-    JobSpec,
-    NodeInfo,
-    Placement,
-    Policy,
-    Queue,
-    Restart,
-)
+from controlplane.model import Cause, CleanPods, Exit, JobSpec, NodeInfo, Placement, Restart
+from controlplane.sharing import Policy, Queue
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):

@@ -13,14 +13,8 @@ import msgspec
 from controlplane.asks import asks_of, pods_selector
 from controlplane.attained import attained_step
 from controlplane.job import Job, attained_gpu_s
-from controlplane.model import (
-    PLAIN_SCHEDULING,
-    Discipline,
-    JobSpec,
-    Policy,
-    Role,
-    Scheduling,
-)
+from controlplane.model import PLAIN_SCHEDULING, JobSpec, Role, Scheduling
+from controlplane.sharing import Discipline, Policy
 
 # Minus its priority, then what its discipline looks at, then the position at which it was queued,
 # then its id: the smallest goes first.

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from controlplane import events as e
 from controlplane.job import Job
-from controlplane.model import JobSpec, Queue, Role
+from controlplane.model import JobSpec, Role
+from controlplane.sharing import Queue
 from controlplane.state import DEFAULT_QUEUE, Image
 from controlplane.supplies import NO_SUPPLIES
 

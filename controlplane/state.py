@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from controlplane import events as e
 from controlplane.job import EVOLVE, Job, attained_gpu_s, begin
-from controlplane.model import NodeInfo, Policy, Queue, Value
+from controlplane.model import NodeInfo, Value
+from controlplane.sharing import Policy, Queue
 
 DEFAULT_QUEUE = Queue("default")
 DEFAULT_POLICY = Policy()

@@ -12,7 +12,8 @@ from controlplane.attempt import HOLDING, Attempt, AttemptState
 from controlplane.devices import WHOLE, FreeDevices, mask_of
 from controlplane.job import Job, ranks_wanted
 from controlplane.lines import PLANS_AHEAD, expected_s
-from controlplane.model import Discipline, Repair
+from controlplane.model import Repair
+from controlplane.sharing import Discipline
 from controlplane.state import Node, State
 
 # Looking a member up in its enum costs as much as a call.

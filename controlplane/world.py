@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from controlplane import events as e
+from controlplane.deadlines import deadline
 from controlplane.invariants import check_indexes, check_job
-from controlplane.job import CLAIMED, EVOLVE, Job, Phase, deadline
+from controlplane.job import CLAIMED, EVOLVE, Job, Phase
 from controlplane.lines import Line, Waiting, place_in_line
 from controlplane.model import OUR_NAMES
 from controlplane.state import Image, State

@@ -29,7 +29,7 @@ from cli.settings import read_settings
 from cli.tables import Column, Table, console, phase, write
 from cli.times import span
 from controlplane import events as e
-from controlplane.queries import JobDetail, JobView, Why
+from controlplane.views import JobDetail, JobView, Why
 
 EXAMPLES = Path(__file__).parent
 SPEED = 20

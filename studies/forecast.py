@@ -21,8 +21,9 @@ from adapters.simpy_clock import SimpyClock, as_process
 from controlplane.codec import GENESIS
 from controlplane.engine import Engine, EngineOptions
 from controlplane.job import FINISHED, Job, Phase
-from controlplane.model import Discipline, Workload
+from controlplane.model import Workload
 from controlplane.replay import take_snapshot
+from controlplane.sharing import Discipline
 from controlplane.state import Image, State
 from studies.brief_cluster import BriefCluster
 from studies.forecast_answers import HORIZON_S, Forecast

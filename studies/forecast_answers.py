@@ -3,7 +3,7 @@
 import msgspec
 
 from controlplane.plan import Plan
-from controlplane.queries import Why
+from controlplane.views import Why
 
 HORIZON_S = 90 * 86_400.0
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from controlplane.events import Event, PolicySet, QueueDefined
-from controlplane.model import Discipline, Policy, Queue
+from controlplane.sharing import Discipline, Policy, Queue
 
 
 @dataclass(frozen=True, slots=True)

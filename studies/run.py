@@ -16,8 +16,8 @@ from adapters.simulated_cluster import SimulatedCluster
 from controlplane.engine import Engine, EngineOptions
 from controlplane.events import Recorded
 from controlplane.job import Phase
-from controlplane.model import Queue
 from controlplane.ports import Cluster
+from controlplane.sharing import Queue
 from studies.autoscaler import Autoscaler
 from studies.checkpointing import Checkpointed
 from studies.clusters import StudyCluster

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from controlplane.model import Queue
+from controlplane.sharing import Queue
 from simulator.faults.presets import PRESETS
 from simulator.topology import ClusterModel, Delays, parse_cluster
 from studies.clusters import StudyCluster, equal_nodes, from_model, parse_nodes, pool

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from controlplane.model import Queue
+from controlplane.sharing import Queue
 from studies.clusters import other_count, parse_nodes
 from studies.conditions import faults_named
 from studies.executors import Executor, executor_for

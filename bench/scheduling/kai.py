@@ -4,15 +4,8 @@ from msgspec.structs import replace
 
 from bench.scheduling.worlds import Arrival, Bench, Ran, grid, job
 from controlplane import commands as c
-from controlplane.model import (
-    Discipline,
-    Policy,
-    Queue,
-    QuotaModel,
-    Role,
-    Scheduling,
-    TopologyAsk,
-)
+from controlplane.model import Role, Scheduling, TopologyAsk
+from controlplane.sharing import Discipline, Policy, Queue, QuotaModel
 
 NODES, GPUS = 500, 8
 POLICY = Policy(

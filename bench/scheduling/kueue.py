@@ -9,16 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from bench.scheduling.worlds import Arrival, Bench, Ran, job
-from controlplane.model import (
-    Discipline,
-    NodeInfo,
-    Policy,
-    Preempt,
-    Queue,
-    Reclaim,
-    TopologyAsk,
-    WithinQueue,
-)
+from controlplane.model import NodeInfo, TopologyAsk
+from controlplane.sharing import Discipline, Policy, Preempt, Queue, Reclaim, WithinQueue
 
 POLICY = Policy(discipline=Discipline.FIFO_FIT, levels=("block", "rack"), records_reasons=False)
 # The same suite under other rules: what eager eviction costs, and what a plain protection gives.

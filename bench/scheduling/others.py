@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from bench.scheduling.worlds import Arrival, Bench, Ran, grid, job
-from controlplane.model import Discipline, Policy, Scheduling, TopologyAsk
+from controlplane.model import Scheduling, TopologyAsk
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.sharing import Discipline, Policy
 
 FIT = Policy(discipline=Discipline.FIFO_FIT, levels=("rack",), records_reasons=False)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.scheduling import kai, kueue, others
 from bench.scheduling.worlds import Ran, peak_mib
-from controlplane.model import Discipline
+from controlplane.sharing import Discipline
 
 ROOT = Path(__file__).parents[2]
 

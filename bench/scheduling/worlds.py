@@ -18,17 +18,8 @@ from adapters.simpy_clock import SimpyClock, as_process
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane.engine import Engine, EngineOptions
-from controlplane.model import (
-    DoneWhen,
-    JobSpec,
-    NodeInfo,
-    Policy,
-    Queue,
-    Role,
-    Scheduling,
-    TopologyAsk,
-    Workload,
-)
+from controlplane.model import DoneWhen, JobSpec, NodeInfo, Role, Scheduling, TopologyAsk, Workload
+from controlplane.sharing import Policy, Queue
 
 
 class Arrival(NamedTuple):

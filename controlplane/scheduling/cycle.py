@@ -11,7 +11,6 @@ from controlplane.attained import attained_step, next_step_at
 from controlplane.events import GangPlaced
 from controlplane.job import Job, attained_gpu_s
 from controlplane.lines import BY_ATTAINED, PLANS_AHEAD, SKIPS
-from controlplane.model import Discipline
 from controlplane.scheduling.backfill import Planner
 from controlplane.scheduling.decisions import Decision, GiveUp, Replace, Start
 from controlplane.scheduling.fitting import Fit, fit, gpus_of
@@ -26,6 +25,7 @@ from controlplane.scheduling.quota_gate import QuotaGate
 from controlplane.scheduling.repair import repair
 from controlplane.scheduling.smaller import fewer_replicas
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.sharing import Discipline
 from controlplane.world import World
 
 

@@ -5,7 +5,6 @@ Several tiers may be in the way of one gang; each is told. The first is the one 
 
 from controlplane.devices import WHOLE
 from controlplane.job import Job
-from controlplane.model import QuotaModel
 from controlplane.scheduling.fitting import accepts, fit
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.placement import why_never_fits
@@ -14,6 +13,7 @@ from controlplane.scheduling.quota_gate import lacking
 from controlplane.scheduling.reasons import Reason, reason
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.scheduling.topology import Room, topology_of
+from controlplane.sharing import QuotaModel
 
 _QUOTA_CODES = ("insufficient_quota", "blocked_by_reserved_capacity", "queue_limit")
 _SHARES = (QuotaModel.FAIR, QuotaModel.DESERVED, QuotaModel.FAIR_PREEMPT)

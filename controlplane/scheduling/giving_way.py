@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from controlplane.model import QuotaModel
 from controlplane.scheduling.fair_preemption import fair
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.preemption import (
@@ -15,6 +14,7 @@ from controlplane.scheduling.preemption import (
 from controlplane.scheduling.quota import ANY
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.scheduling.victims import Eviction
+from controlplane.sharing import QuotaModel
 
 _MODELS: dict[QuotaModel, Callable[[Snapshot, Gang, str], Eviction | None]] = {
     QuotaModel.CLASSIC: classic,

@@ -12,7 +12,6 @@ from math import inf
 
 from controlplane.devices import FreeDevices
 from controlplane.lines import Alike, Waiting
-from controlplane.model import Discipline
 from controlplane.scheduling.backfill import Planner
 from controlplane.scheduling.fitting import Fit, could_fit
 from controlplane.scheduling.gangs import Gang
@@ -20,6 +19,7 @@ from controlplane.scheduling.groups import Groups
 from controlplane.scheduling.holding import Holder
 from controlplane.scheduling.quota_gate import QuotaGate
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.sharing import Discipline
 
 # The next of its shape that may go past: its place, its index, and all of its shape.
 Offer = tuple[Waiting, int, Alike]

@@ -1,6 +1,5 @@
 """How a gang that does not fit gets room: it waits for who is leaving, or others give way or move."""
 
-from controlplane.model import QuotaModel
 from controlplane.scheduling.consolidation import Consolidation, consolidate
 from controlplane.scheduling.decisions import Claim, Decision, Evict, Shrink
 from controlplane.scheduling.fitting import Fit, fit
@@ -11,6 +10,7 @@ from controlplane.scheduling.quota_gate import UNPREEMPTIBLE, QuotaGate
 from controlplane.scheduling.smaller import scaled_gang
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.scheduling.victims import Eviction, Victim, no_doubles
+from controlplane.sharing import QuotaModel
 
 _SHARED_BY_CLUSTER = (QuotaModel.DESERVED, QuotaModel.FAIR_PREEMPT)
 

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 from controlplane.lines import Waiting
-from controlplane.model import QuotaModel
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.quota import RESOURCE, Branch, share
 from controlplane.scheduling.shares import capacity_milli
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.sharing import QuotaModel
 
 # The first of its shape that has not been looked at: its place, its index, and all of its shape.
 Offer = tuple[Waiting, int, list[Waiting]]

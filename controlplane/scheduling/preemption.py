@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 
 from controlplane.attained import attained_step
 from controlplane.job import attained_gpu_s
-from controlplane.model import Discipline, Preempt, QuotaModel, Reclaim, WithinQueue
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.quota import Branch, QuotaTree, split
 from controlplane.scheduling.quotas import Quotas, is_over, is_under
@@ -24,6 +23,7 @@ from controlplane.scheduling.victims import (
     running,
     step_of,
 )
+from controlplane.sharing import Discipline, Preempt, QuotaModel, Reclaim, WithinQueue
 
 _LOWER = Preempt(within_queue=WithinQueue.LOWER)
 

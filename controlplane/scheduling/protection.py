@@ -7,8 +7,9 @@ again and again, as the first in line is where short gaps come again and again.
 """
 
 from controlplane.job import Job
-from controlplane.model import Cause, Discipline
+from controlplane.model import Cause
 from controlplane.scheduling.gangs import gang_of
+from controlplane.sharing import Discipline
 from controlplane.world import World
 
 # Twice as long each time, as with back-off.

@@ -8,7 +8,7 @@ arithmetic for trees of cohorts of any depth; a hard ceiling (`gpus_max`) holds 
 from collections.abc import Iterable, Mapping
 
 from controlplane.devices import WHOLE
-from controlplane.model import Queue
+from controlplane.sharing import Queue
 
 UNLIMITED = 1 << 60
 # Quota that is not told apart by flavours.

@@ -9,10 +9,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from controlplane.model import QuotaModel
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.quota import ANY, RESOURCE, QuotaTree
 from controlplane.scheduling.snapshot import Snapshot, held_milli, holding_ranks
+from controlplane.sharing import QuotaModel
 
 _BY_NOMINAL = (QuotaModel.CLASSIC, QuotaModel.FAIR)
 

@@ -1,10 +1,10 @@
 """Whether quotas let a gang start now, and what heads that wait keep of them for themselves."""
 
 from controlplane.devices import WHOLE
-from controlplane.model import QuotaModel, Reclaim
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.quota import ANY, RESOURCE
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.sharing import QuotaModel, Reclaim
 
 _ALL_ALIKE = (ANY,)
 

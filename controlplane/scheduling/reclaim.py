@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from controlplane.model import Reclaim
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.quota import Branch, QuotaTree
 from controlplane.scheduling.quotas import Quotas
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.scheduling.victims import Victim, running
+from controlplane.sharing import Reclaim
 
 
 class Others(NamedTuple):

@@ -8,10 +8,10 @@ among the queues that have or want anything.
 from collections.abc import Callable, Mapping, Sequence
 
 from controlplane.devices import WHOLE
-from controlplane.model import QuotaModel
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.quota import Branch, QuotaTree
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.sharing import QuotaModel
 
 _SplitUp = Callable[[Sequence[Branch], float, Mapping[str, int]], dict[Branch, float]]
 

@@ -12,7 +12,11 @@ from controlplane.attempt import HOLDING, Attempt, leaving
 from controlplane.devices import WHOLE, FreeDevices, mask_of
 from controlplane.job import Job, attained_gpu_s
 from controlplane.lines import Line
-from controlplane.model import (
+from controlplane.scheduling.exclusive import close, fence, unfence
+from controlplane.scheduling.fitting import Fit
+from controlplane.scheduling.gangs import Gang, gang_of
+from controlplane.scheduling.quota import ANY, RESOURCE, Branch, QuotaTree
+from controlplane.sharing import (
     Discipline,
     Policy,
     Preempt,
@@ -21,10 +25,6 @@ from controlplane.model import (
     Reclaim,
     WithinQueue,
 )
-from controlplane.scheduling.exclusive import close, fence, unfence
-from controlplane.scheduling.fitting import Fit
-from controlplane.scheduling.gangs import Gang, gang_of
-from controlplane.scheduling.quota import ANY, RESOURCE, Branch, QuotaTree
 from controlplane.state import faded
 from controlplane.world import World
 

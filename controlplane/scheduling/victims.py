@@ -14,12 +14,12 @@ from controlplane.attempt import staying
 from controlplane.devices import FreeDevices
 from controlplane.job import Job, scales_in_place
 from controlplane.lines import attained_by
-from controlplane.model import Discipline
 from controlplane.scheduling.fitting import Fit, fit
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.protection import lost_s, protected_s
 from controlplane.scheduling.quotas import Quotas
 from controlplane.scheduling.snapshot import Snapshot, held_milli
+from controlplane.sharing import Discipline
 
 # Up to so many victims each one is tried without; beyond it is counted who is in the way.
 EXACT_MAX = 64

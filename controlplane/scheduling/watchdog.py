@@ -9,7 +9,7 @@ So every wait that holds something ends at a known time, and that is what is che
 
 from typing import NamedTuple
 
-from controlplane.job import deadline
+from controlplane.deadlines import deadline
 from controlplane.world import World
 
 

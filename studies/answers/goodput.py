@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from controlplane.model import Discipline
+from controlplane.sharing import Discipline
 from studies.checkpointing import HAIR
 from studies.recorder import DONE, GOING
 from studies.run import Run

@@ -8,7 +8,8 @@ from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace as changed
 
 from controlplane import commands as c
-from controlplane.model import NodeInfo, Queue
+from controlplane.model import NodeInfo
+from controlplane.sharing import Queue
 from controlplane.world import World
 from studies.fork.past import NodeFault
 

@@ -12,7 +12,7 @@ from controlplane.commands import CordonNode, DefineQueue
 from controlplane.engine import Engine
 from controlplane.errors import LogUnavailable, Rejected
 from controlplane.events import Recorded
-from controlplane.model import Queue
+from controlplane.sharing import Queue
 from controlplane.world import World
 from tests.api.stand_in import ObedientCluster
 

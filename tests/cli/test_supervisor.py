@@ -17,8 +17,8 @@ from controlplane.commands import DefineQueue
 from controlplane.engine import EngineOptions
 from controlplane.errors import LogConflict, LogUnavailable
 from controlplane.events import Recorded
-from controlplane.model import Queue
 from controlplane.replay import open_snapshot, rebuild, state_hash
+from controlplane.sharing import Queue
 from simulator.topology import grid
 
 

@@ -8,26 +8,21 @@ from controlplane import events as e
 from controlplane.attempt import AttemptState, leaving
 from controlplane.decider import decide
 from controlplane.enactment import enact
-from controlplane.model import (
-    Discipline,
-    DoneWhen,
-    JobSpec,
-    NodeInfo,
-    Policy,
-    Preempt,
-    Queue,
-    QuotaModel,
-    Reclaim,
-    Role,
-    Scheduling,
-    TopologyAsk,
-    WithinQueue,
-)
+from controlplane.model import DoneWhen, JobSpec, NodeInfo, Role, Scheduling, TopologyAsk
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.decisions import Decision, Evict, Start
 from controlplane.scheduling.growth import grow
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.scheduling.watchdog import held_waits
+from controlplane.sharing import (
+    Discipline,
+    Policy,
+    Preempt,
+    Queue,
+    QuotaModel,
+    Reclaim,
+    WithinQueue,
+)
 from controlplane.world import World
 
 QUEUES = ("default", "left", "right", "inner")

@@ -6,10 +6,10 @@ each, device by device, from who runs and who was planned; nothing is kept and n
 
 from controlplane.attempt import HOLDING
 from controlplane.devices import FreeDevices, mask_of
-from controlplane.model import Discipline
 from controlplane.scheduling.decisions import Start
 from controlplane.scheduling.fitting import Fit, fit
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.sharing import Discipline
 from controlplane.world import World
 
 Plan = tuple[float, float, Fit]  # from, to, where

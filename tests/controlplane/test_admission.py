@@ -4,7 +4,8 @@ import pytest
 
 from controlplane import commands as c
 from controlplane import events as e
-from controlplane.model import DoneWhen, Queue, RestartPolicy, Role, Workload
+from controlplane.model import DoneWhen, RestartPolicy, Role, Workload
+from controlplane.sharing import Queue
 from tests.controlplane.specification import Given, exited, node, running_job, spec, submit
 
 

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controlplane.model import Discipline, Policy, Queue, Role, Scheduling
+from controlplane.model import Role, Scheduling
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.decisions import Hold
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.sharing import Discipline, Policy, Queue
 from tests.controlplane.scheduling_worlds import Sandbox
 from tests.controlplane.slow_backfill import SlowBackfill, started
 from tests.controlplane.specification import spec

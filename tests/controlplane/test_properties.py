@@ -18,27 +18,23 @@ from controlplane.job import Phase
 from controlplane.model import (
     Cause,
     CleanPods,
-    Discipline,
     DoneWhen,
     Exit,
     JobSpec,
     NodeInfo,
-    Policy,
-    Preempt,
-    Queue,
     Repair,
     RestartPolicy,
     RestartRule,
     RestartScope,
     Role,
     Scheduling,
-    WithinQueue,
 )
 from controlplane.replay import Rebuilt, fold, open_snapshot, state_hash, take_snapshot
 from controlplane.scheduling.cycle import decide_pass
 from controlplane.scheduling.growth import grow
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.settling import due, outcome
+from controlplane.sharing import Discipline, Policy, Preempt, Queue, WithinQueue
 from controlplane.world import World
 from tests.controlplane.specification import spec
 

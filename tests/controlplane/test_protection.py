@@ -10,18 +10,14 @@ from msgspec.structs import replace
 
 from controlplane import events as e
 from controlplane.job import Phase
-from controlplane.model import (
+from controlplane.model import DoneWhen, JobSpec, NodeInfo, Role, Scheduling
+from controlplane.sharing import (
     Discipline,
-    DoneWhen,
-    JobSpec,
-    NodeInfo,
     Policy,
     Preempt,
     Queue,
     QuotaModel,
     Reclaim,
-    Role,
-    Scheduling,
     WithinQueue,
 )
 from tests.controlplane.instant_world import Arrival, job, run

@@ -7,16 +7,7 @@ from hypothesis import strategies as st
 
 from controlplane.devices import mask_of
 from controlplane.events import JobCancelled
-from controlplane.model import (
-    Discipline,
-    DoneWhen,
-    JobSpec,
-    Policy,
-    Queue,
-    ResourceQuota,
-    Role,
-    Scheduling,
-)
+from controlplane.model import DoneWhen, JobSpec, Role, Scheduling
 from controlplane.scheduling.backfill import Planner
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.fitting import Fit, fit
@@ -24,6 +15,7 @@ from controlplane.scheduling.quota import QuotaTree
 from controlplane.scheduling.snapshot import Snapshot, held_milli
 from controlplane.scheduling.timeline import Timeline
 from controlplane.scheduling.whole_timeline import WholeTimeline
+from controlplane.sharing import Discipline, Policy, Queue, ResourceQuota
 from tests.controlplane.scheduling_worlds import Sandbox
 from tests.controlplane.slow_backfill import started
 

@@ -7,8 +7,8 @@ from controlplane import codec, replay
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane.errors import LogCorrupt
-from controlplane.model import Queue
 from controlplane.replay import PAGE_ROWS, SnapshotInSlices, rebuild, state_hash, take_snapshot
+from controlplane.sharing import Queue
 from controlplane.world import World
 from tests.controlplane.specification import Given, exited, node, submit
 

@@ -5,23 +5,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controlplane.model import (
+from controlplane.model import DoneWhen, JobSpec, Role
+from controlplane.scheduling.cycle import Pass
+from controlplane.scheduling.decisions import Claim, Evict, Hold, Start
+from controlplane.scheduling.quota import RESOURCE
+from controlplane.scheduling.snapshot import Snapshot
+from controlplane.sharing import (
     Discipline,
-    DoneWhen,
-    JobSpec,
     Policy,
     Preempt,
     Queue,
     QuotaModel,
     Reclaim,
     ResourceQuota,
-    Role,
     WithinQueue,
 )
-from controlplane.scheduling.cycle import Pass
-from controlplane.scheduling.decisions import Claim, Evict, Hold, Start
-from controlplane.scheduling.quota import RESOURCE
-from controlplane.scheduling.snapshot import Snapshot
 from tests.controlplane.scheduling_worlds import Sandbox
 
 FIT = Policy(discipline=Discipline.FIFO_FIT)

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane.devices import FreeDevices, lowest, mask_of
-from controlplane.model import Queue, Role
+from controlplane.model import Role
 from controlplane.queries import why
 from controlplane.scheduling.placement import place, why_never_fits
+from controlplane.sharing import Queue
 from tests.controlplane.specification import Given, node, on, spec, submit
 
 

@@ -6,25 +6,13 @@ from controlplane import commands as c
 from controlplane import events as e
 from controlplane.enactment import enact
 from controlplane.job import Phase
-from controlplane.model import (
-    Discipline,
-    NodeInfo,
-    Policy,
-    Preempt,
-    Queue,
-    QuotaModel,
-    Repair,
-    Role,
-    Scheduling,
-    StartPolicy,
-    TopologyAsk,
-    WithinQueue,
-)
+from controlplane.model import NodeInfo, Repair, Role, Scheduling, StartPolicy, TopologyAsk
 from controlplane.queries import why
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.fragmentation import by_size, figure
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.scheduling.watchdog import held_waits
+from controlplane.sharing import Discipline, Policy, Preempt, Queue, QuotaModel, WithinQueue
 from controlplane.world import World
 from tests.controlplane.specification import Given, node, spec, submit
 

@@ -8,21 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controlplane.job import ACTIVE, Phase
-from controlplane.model import (
-    Discipline,
-    DoneWhen,
-    JobSpec,
-    Policy,
-    Preempt,
-    QuotaModel,
-    Role,
-    Scheduling,
-    TopologyAsk,
-    WithinQueue,
-)
+from controlplane.model import DoneWhen, JobSpec, Role, Scheduling, TopologyAsk
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.decisions import Claim, Evict, Hold, Start
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.sharing import Discipline, Policy, Preempt, QuotaModel, WithinQueue
 from controlplane.world import World
 from tests.controlplane.scheduling_worlds import (
     Sandbox,

@@ -5,7 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controlplane.model import (
+from controlplane.model import Role, Scheduling
+from controlplane.scheduling.decisions import Evict, Start
+from controlplane.scheduling.quota import RESOURCE
+from controlplane.scheduling.snapshot import Snapshot
+from controlplane.sharing import (
     Discipline,
     FlavorQuota,
     Policy,
@@ -13,13 +17,8 @@ from controlplane.model import (
     Queue,
     QuotaModel,
     Reclaim,
-    Role,
-    Scheduling,
     WithinQueue,
 )
-from controlplane.scheduling.decisions import Evict, Start
-from controlplane.scheduling.quota import RESOURCE
-from controlplane.scheduling.snapshot import Snapshot
 from tests.controlplane.scheduling_worlds import Sandbox
 from tests.controlplane.test_resource_quotas import job, queue
 

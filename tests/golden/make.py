@@ -11,8 +11,9 @@ from pathlib import Path
 
 from controlplane import codec
 from controlplane import events as e
-from controlplane.model import NodeInfo, Queue
+from controlplane.model import NodeInfo
 from controlplane.replay import state_hash
+from controlplane.sharing import Queue
 from controlplane.world import World
 from tests.controlplane.test_properties import Live, history
 from tests.incidents.day import Day

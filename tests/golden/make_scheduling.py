@@ -13,23 +13,11 @@ from controlplane import commands as c
 from controlplane import events as e
 from controlplane.decider import decide
 from controlplane.enactment import enact
-from controlplane.model import (
-    Discipline,
-    DoneWhen,
-    JobSpec,
-    NodeInfo,
-    Policy,
-    Preempt,
-    Queue,
-    Repair,
-    Role,
-    Scheduling,
-    TopologyAsk,
-    WithinQueue,
-)
+from controlplane.model import DoneWhen, JobSpec, NodeInfo, Repair, Role, Scheduling, TopologyAsk
 from controlplane.replay import state_hash
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.sharing import Discipline, Policy, Preempt, Queue, WithinQueue
 from controlplane.world import World
 
 HERE = Path(__file__).parent

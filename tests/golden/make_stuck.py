@@ -7,7 +7,8 @@ from importlib.metadata import version
 
 from controlplane import commands as c
 from controlplane import events as e
-from controlplane.model import NodeInfo, Queue, Role
+from controlplane.model import NodeInfo, Role
+from controlplane.sharing import Queue
 from tests.golden.make import keep
 from tests.golden.make_scheduling import Tale
 

@@ -16,20 +16,15 @@ from adapters.simulated_cluster import SimulatedCluster
 from controlplane import commands as c
 from controlplane.engine import Engine, EngineOptions
 from controlplane.model import (
-    Discipline,
     DoneWhen,
     JobSpec,
-    Policy,
-    Preempt,
-    Queue,
-    Reclaim,
     RestartPolicy,
     RestartRule,
     RestartScope,
     Role,
-    WithinQueue,
     Workload,
 )
+from controlplane.sharing import Discipline, Policy, Preempt, Queue, Reclaim, WithinQueue
 from simulator.faults import FaultModel
 from simulator.topology import ClusterModel, Delays, grid
 

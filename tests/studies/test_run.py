@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from controlplane.engine import COMMANDS_PER_STEP_MAX
 from controlplane.events import GangPlaced
-from controlplane.model import Queue
 from controlplane.redeciding import Redecider
+from controlplane.sharing import Queue
 from controlplane.world import World
 from simulator.faults import FaultModel
 from simulator.topology import Delays

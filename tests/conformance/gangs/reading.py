@@ -7,23 +7,25 @@ for everything. Half a GPU in such a scenario becomes a rank that shares a devic
 from typing import Any, NamedTuple
 
 from controlplane.model import (
-    Discipline,
     DoneWhen,
-    FlavorQuota,
     JobSpec,
     NodeInfo,
-    Policy,
-    Preempt,
-    Queue,
-    QuotaModel,
-    Reclaim,
     Repair,
     Role,
     Scheduling,
     StartPolicy,
     TopologyAsk,
-    WithinQueue,
     Workload,
+)
+from controlplane.sharing import (
+    Discipline,
+    FlavorQuota,
+    Policy,
+    Preempt,
+    Queue,
+    QuotaModel,
+    Reclaim,
+    WithinQueue,
 )
 
 FOREVER_S = 1e8

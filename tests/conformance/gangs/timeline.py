@@ -13,8 +13,9 @@ from controlplane import commands as c
 from controlplane import events as e
 from controlplane.engine import Answer, Engine, EngineOptions
 from controlplane.job import ACTIVE, Phase
-from controlplane.model import Cause, Queue
+from controlplane.model import Cause
 from controlplane.queries import why
+from controlplane.sharing import Queue
 from controlplane.state import Receipt
 from controlplane.world import World
 from tests.conformance.gangs.history import ELSEWHERE, History, counts

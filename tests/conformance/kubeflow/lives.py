@@ -12,7 +12,7 @@ from adapters.kubernetes.site import Site
 from adapters.kubernetes.wishes import is_over
 from controlplane import commands as c
 from controlplane.errors import Rejected
-from controlplane.model import Queue
+from controlplane.sharing import Queue
 from tests.conformance.kubeflow import manifests, mpi
 from tests.conformance.kubeflow.cluster import JOB, Bench
 from tests.conformance.kubeflow.reconcile import (

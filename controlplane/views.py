@@ -1,0 +1,137 @@
+"""What people are shown, field by field as the HTTP API returns it.
+
+Times are UTC seconds, and a field that does not apply is null.
+"""
+
+from msgspec import Struct
+
+from controlplane.attempt import AttemptState, RankState
+from controlplane.job import Phase
+from controlplane.model import JobSpec, Restart
+from controlplane.scheduling.reasons import Reason
+from controlplane.sharing import Discipline, FlavorQuota, Preempt, ResourceQuota
+
+
+class JobView(Struct, frozen=True, kw_only=True):
+    """A job in one line."""
+
+    namespace: str
+    name: str
+    id: str
+    kind: str
+    queue: str
+    priority: int
+    phase: Phase
+    reason: str
+    message: str
+    gpus: int
+    ranks: int
+    ranks_running: int
+    attempt: int
+    restarts: int
+    failures: int
+    failures_max: int | None
+    submitted_at: float
+    queued_at: float
+    placed_at: float | None
+    running_at: float | None
+    finished_at: float | None
+    retry_at: float | None
+    # GPUs that the job holds now; a finished job holds some until its ranks are gone.
+    gpus_held: int
+    deleting: bool
+
+
+class RankView(Struct, frozen=True, kw_only=True):
+    rank: int
+    name: str
+    role: str
+    state: RankState
+    node: str
+    devices: tuple[int, ...]
+    incarnation: int
+    started_at: float | None
+    ended_at: float | None
+    exit_code: int | None
+    cause: str | None
+    message: str
+
+
+class AttemptView(Struct, frozen=True, kw_only=True):
+    number: int
+    state: AttemptState
+    placed_at: float
+    running_at: float | None
+    ended_at: float | None
+    ranks: list[RankView]
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """The rank whose end made the job fail, and the last lines that it wrote."""
+
+    rank: int
+    name: str
+    node: str
+    exit_code: int | None
+    cause: str | None
+    message: str
+    lines: tuple[str, ...]
+
+
+class JobDetail(Struct, frozen=True, kw_only=True):
+    """A job with its spec, its latest attempt and its restart ledger."""
+
+    job: JobView
+    failure: Failure | None
+    spec: JobSpec
+    attempt: AttemptView | None
+    restarts: tuple[Restart, ...]
+    # The commits of its code that ranks were given, the first one first.
+    commits: tuple[str, ...] = ()
+
+
+class NodeView(Struct, frozen=True, kw_only=True):
+    name: str
+    rack: str
+    gpu_type: str
+    gpu_memory_mib: int
+    gpus: int
+    gpus_free: int
+    ready: bool
+    cordoned: bool
+    message: str
+    jobs: list[str]
+
+
+class QueueView(Struct, frozen=True, kw_only=True):
+    name: str
+    gpus_max: int | None
+    gpus_used: int
+    jobs_waiting: int
+    parent: str = ""
+    nominal: int | None = None
+    borrow_max: int | None = None
+    lend_max: int | None = None
+    weight: float = 1.0
+    rank: int = 0
+    flavors: tuple[FlavorQuota, ...] = ()
+    resources: tuple[ResourceQuota, ...] = ()
+    # How its line moves, and whom its jobs may evict: its own rules, or else the policy's.
+    discipline: Discipline = Discipline.STRICT_FIFO
+    preempt: Preempt = Preempt()
+    # What it uses beyond its own quota.
+    gpus_borrowed: float = 0.0
+
+
+class Why(Struct, frozen=True, kw_only=True):
+    """Why a job is in the phase it is in."""
+
+    namespace: str
+    name: str
+    phase: Phase
+    summary: str
+    reasons: list[Reason]
+    place_in_queue: int | None = None
+    ahead: list[str] = []
+    # When it is planned to start, where its queue plans ahead.
+    planned_at: float | None = None
