@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.planted.bugs import BUGS, Bug
+
 ROOT = Path(__file__).parent.parent
 JUNK_DRAWERS = {"utils", "util", "helpers", "common", "misc", "base", "manager", "shared"}
 
@@ -63,6 +65,11 @@ def test_the_lock_files_name_no_index() -> None:
     locks = sorted(ROOT.glob("requirements*.lock"))
     assert locks
     assert [_name(lock) for lock in locks if "://" in _text(lock)] == []
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_planted_bugs_still_find_the_line_that_they_spoil(bug: Bug) -> None:
+    assert bug.old in _text(ROOT / bug.file), f"{bug.file} no longer says {bug.old!r}"
 
 
 def _name(file: Path) -> str:
