@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,9 @@ class Proxy:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
+        # Streams that nobody reads any more end with what they come from, and then nothing is left.
         await self._session.close()
+        await self._runner.cleanup()
 
     def kubeconfig(self) -> str:
         entry = {"name": "proxy", "cluster": {"server": self.url}}
@@ -117,6 +119,18 @@ class Proxy:
     ) -> web.StreamResponse:
         response = web.StreamResponse(status=200, headers=_passed_on(answer.headers))
         await response.prepare(request)
+        with suppress(ConnectionError, aiohttp.ClientError):
+            return await self._pass_on(request, answer, response, is_watch=is_watch)
+        return response
+
+    async def _pass_on(
+        self,
+        request: web.Request,
+        answer: aiohttp.ClientResponse,
+        response: web.StreamResponse,
+        *,
+        is_watch: bool,
+    ) -> web.StreamResponse:
         async for line in _lines(answer) if is_watch else answer.content.iter_any():
             verdict = self.judge.change(request.path) if is_watch else Verdict()
             if verdict.fault is Fault.DROPPED:
@@ -127,10 +141,7 @@ class Proxy:
                 told = json.dumps({"type": "ERROR", "object": json.loads(refusal(410))})
                 await response.write(told.encode() + b"\n")
                 break
-            try:
-                await response.write(line)
-            except ConnectionError:
-                break
+            await response.write(line)
         return response
 
 
