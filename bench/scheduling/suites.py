@@ -106,7 +106,7 @@ def _back_fill(jobs: int) -> Iterator[dict[str, Any]]:
     ran = others.long_line(jobs, Discipline.CONSERVATIVE_BACKFILL)
     told = f"EASY took {easy.cpu_s:.1f} s for the same; nobody publishes this"
     name = f"conservative back-fill, {jobs:,} jobs waiting for 160 GPUs"
-    yield line(f"{name}, CPU", ran.cpu_s, "s", 0, 60.0, told)
+    yield line(f"{name}, CPU", ran.cpu_s, "s", 0, 30.0, told)
     yield line("that, against half as many jobs", ran.cpu_s / half.cpu_s, "times", 0, 3.0,
                "100 planned starts a pass at most (planned_max), as in Slurm")  # fmt: skip
 
