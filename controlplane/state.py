@@ -6,6 +6,7 @@ engine and replay call it.
 """
 
 from collections.abc import Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -16,8 +17,11 @@ from controlplane.sharing import Policy, Queue
 
 DEFAULT_QUEUE = Queue("default")
 DEFAULT_POLICY = Policy()
-# How many answers to people's commands are remembered for those who ask again.
+# How many answers to people's commands are remembered for those who ask again. If there are more,
+# so many of the oldest are forgotten together: a dictionary looks for its first entry behind the
+# places of all that went before it, so going one by one would take longer than the rest of a step.
 RECEIPTS_MAX = 100_000
+RECEIPTS_FORGOTTEN = 5_000
 
 
 class Node(Value, frozen=True, kw_only=True):
@@ -189,7 +193,8 @@ class State:
         stream = recorded.event.stream if known is None else known.stream
         receipts[cause] = Receipt(recorded.position, stream)
         if len(receipts) > RECEIPTS_MAX:
-            del receipts[next(iter(receipts))]
+            for oldest in list(islice(receipts, RECEIPTS_FORGOTTEN)):
+                del receipts[oldest]
 
 
 def faded(gpu_s: float, after_s: float, halflife_s: float) -> float:

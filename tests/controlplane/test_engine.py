@@ -6,7 +6,7 @@ from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process
 from controlplane import commands as c
 from controlplane import events as e
-from controlplane import replay
+from controlplane import replay, state
 from controlplane.effects import LaunchGang, StopGang, Survey
 from controlplane.engine import COMMANDS_PER_STEP_MAX, Engine, EngineOptions
 from controlplane.errors import LogConflict, LogUnavailable, Rejected
@@ -197,6 +197,24 @@ def test_an_answer_is_remembered_across_a_restart():
     setup.after(2)
 
     assert again == first
+
+
+def test_of_many_answers_the_oldest_are_forgotten_together(monkeypatch):
+    monkeypatch.setattr(state, "RECEIPTS_MAX", 10)
+    monkeypatch.setattr(state, "RECEIPTS_FORGOTTEN", 3)
+    setup = Setup().ready()
+    answers = [setup.submit(submit(f"job-{n}", f"j{n}")) for n in range(11)]
+    setup.after(3)
+
+    remembered = list(setup.engine.world.receipts)
+    again = setup.submit(submit("job-3", "j3"))
+    forgotten = setup.submit(submit("job-2", "j2"))
+    setup.after(3)
+
+    assert remembered == [f"cmd-j{n}" for n in range(3, 11)]
+    assert again == answers[3]
+    # Who was forgotten is taken for somebody new, and finds the name taken by itself.
+    assert isinstance(forgotten[0], Rejected)
 
 
 def test_a_refusal_is_told_and_not_recorded():
