@@ -21,6 +21,7 @@ from adapters.sqlite_log import SqliteLog
 from adapters.sqlite_log.opening import SCHEMA
 from bench.rounds import Contender, race, result
 from controlplane.codec import GENESIS, to_rows
+from controlplane.collector import collecting_seldom
 from controlplane.events import Recorded
 from controlplane.ports import EventLog
 from tests.postgres import PostgresMissing, throwaway_postgres
@@ -51,12 +52,13 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 
 def in_our_loop(work: Coroutine[Any, Any, T]) -> T:
-    """On the loop that the server runs on."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(work)
-    return uvloop.run(work)
+    """On the loop that the server runs on, and with its rare collections."""
+    with collecting_seldom():
+        try:
+            import uvloop
+        except ImportError:
+            return asyncio.run(work)
+        return uvloop.run(work)
 
 
 async def on_sqlite(batch: int, appends: int, rounds: int) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from cli.settings import (
     read_token,
 )
 from cli.sources import Kind, Source, damage, parse_source
+from controlplane.collector import collecting_seldom
 from controlplane.errors import LogConflict, LogCorrupt, LogUnavailable
 from controlplane.model import is_label
 
@@ -153,7 +154,8 @@ def up(
     )
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     logging.getLogger("aiohttp.access").setLevel(logging.INFO if verbose else logging.WARNING)
-    _run(_serve(wanted, port, token_place))
+    with collecting_seldom():
+        _run(_serve(wanted, port, token_place))
 
 
 def _tokens(host: str, token_file: str | None) -> tuple[tuple[str, ...], Path | None]:

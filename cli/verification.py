@@ -6,6 +6,7 @@ import msgspec
 
 from cli.exported import ExportedLog
 from controlplane.codec import GENESIS, Row, check_chain, from_row
+from controlplane.collector import collector_at_rest
 from controlplane.errors import LogCorrupt
 from controlplane.events import JobSubmitted, Recorded
 from controlplane.ports import EventLog, Head, Snapshot
@@ -13,7 +14,6 @@ from controlplane.redeciding import Difference, Differs, Redecider
 from controlplane.replay import (
     PAGE_ROWS,
     beginning,
-    collector_at_rest,
     fold,
     open_snapshot,
     state_hash,

@@ -14,13 +14,14 @@ from msgspec import Struct
 
 from controlplane import events as e
 from controlplane.codec import check_chain, from_row
+from controlplane.collector import collector_at_rest
 from controlplane.decider import decide
 from controlplane.errors import LogCorrupt, Rejected
 from controlplane.initiative import MAKES_ROOM, next_due, one_pass
 from controlplane.job import Job
 from controlplane.ports import LogReader
 from controlplane.recalling import candidates
-from controlplane.replay import PAGE_ROWS, beginning, collector_at_rest
+from controlplane.replay import PAGE_ROWS, beginning
 from controlplane.settling import outcome
 from controlplane.world import World
 

@@ -4,15 +4,14 @@ A snapshot only makes it quicker: it carries the hash of the row it stands at, s
 is checked as strictly as a whole log is.
 """
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
 
 from controlplane.codec import GENESIS, Row, check_chain, decoder_of, encode, fresh_sha256, from_row
+from controlplane.collector import collector_at_rest
 from controlplane.errors import LogCorrupt
 from controlplane.events import Recorded
 from controlplane.job import EVOLVE
@@ -54,18 +53,6 @@ async def rebuild(
     """
     with collector_at_rest():
         return await _rebuild(log, position, at, use_snapshot, begin)
-
-
-@contextmanager
-def collector_at_rest() -> Iterator[None]:
-    """Nothing made here is part of a cycle, and looking for some would cost a tenth of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 async def _rebuild(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process, closing
 from adapters.simulated_cluster import SimulatedCluster
+from controlplane.collector import collecting_seldom
 from controlplane.engine import Engine, EngineOptions
 from controlplane.events import Recorded
 from controlplane.job import Phase
@@ -108,7 +109,8 @@ def run(
     if autoscale is not None:
         Autoscaler(world.env, world.engine, autoscale)
     world.let_people_come(recorder)
-    world.drive(recorder, until_s)
+    with collecting_seldom():
+        world.drive(recorder, until_s)
     return world.outcome(recorder)
 
 
