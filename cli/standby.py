@@ -69,7 +69,7 @@ class Standby:
         _log.info("standing by at position %d; the last leader was at %s", position, where)
 
     async def _follow(self, known: Rebuilt) -> None:
-        world, digest = known
+        world, digest, _ = known
         log = self._control.log
         if not self._listens and (listen := getattr(log, "listen", None)) is not None:
             # A log that tells of appends saves waiting for the next look.

@@ -131,7 +131,7 @@ async def _walk_whole(log: EventLog, walk: _Walk, *, decide: bool = False) -> No
     # tell where the log ended.
     head = Head(0, GENESIS, 0) if isinstance(log, ExportedLog) else await log.head()
     walk.expect(head)
-    world, digest = await beginning(log)
+    world, digest, _ = await beginning(log)
     redecider = Redecider(world, look_at=walk.snapshot_at, look=walk.compare_snapshot)
     position = world.position
     while rows := await log.read(position, PAGE_ROWS):

@@ -148,7 +148,8 @@ class Engine:
             rebuilt = await rebuild(self._log, position=head.position)
         self.world = rebuilt.world
         self._epoch = head.epoch
-        self._snapshot_due_at = self._after_snapshot(self.world.position)
+        # Who had to read a long tail spares the next one from it.
+        self._snapshot_due_at = self._after_snapshot(rebuilt.since)
         await self._cluster.connect(self.submit)
         step = self._begin()
         if not self._options.carries_on:

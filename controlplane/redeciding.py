@@ -265,7 +265,7 @@ async def redecide(log: LogReader, *, whole: bool = True) -> Difference | None:
 
     It is not `whole` if its last step may have been cut off.
     """
-    world, digest = await beginning(log)
+    world, digest, _ = await beginning(log)
     redecider, position = Redecider(world), world.position
     with collector_at_rest():
         try:

@@ -31,10 +31,11 @@ _VERSIONS = {kind.__name__: kind.version for kind in EVOLVE}
 
 
 class Rebuilt(NamedTuple):
-    """A world, and the hash of the last row that went into it."""
+    """A world, the hash of the last row that went into it, and where reading the rows began."""
 
     world: World
     hash: bytes
+    since: int = 0
 
 
 async def rebuild(
@@ -66,20 +67,22 @@ async def _rebuild(
         then = await position_at(log, at)
         position = then if position is None else min(position, then)
     state, digest = await _start(log, position, use_snapshot, begin)
+    since = state.position
     while position is None or state.position < position:
         left = PAGE_ROWS if position is None else position - state.position
         rows = await log.read(state.position, min(PAGE_ROWS, left))
         if not rows:
             break
         digest = fold(state, rows, digest)
-    return Rebuilt(state if isinstance(state, World) else World.around(state), digest)
+    world = state if isinstance(state, World) else World.around(state)
+    return Rebuilt(world, digest, since)
 
 
 async def _start(
     log: LogReader, position: int | None, use_snapshot: bool, begin: Rebuilt | None
 ) -> tuple[State, bytes]:
     if begin is not None and (position is None or begin.world.position <= position):
-        return begin
+        return begin.world, begin.hash
     snapshot = await log.latest_snapshot(position) if use_snapshot else None
     return (State(), GENESIS) if snapshot is None else _open(snapshot)
 
@@ -238,7 +241,7 @@ def _array_header(size: int) -> bytes:
 
 def open_snapshot(snapshot: Snapshot) -> Rebuilt:
     image = _decoder.decode(snapshot.body)
-    return Rebuilt(World(image), image.hash)
+    return Rebuilt(World(image), image.hash, image.position)
 
 
 def _open(snapshot: Snapshot) -> tuple[State, bytes]:

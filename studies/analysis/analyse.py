@@ -11,7 +11,7 @@ async def analyse(
     log: LogReader, *, since: float | None = None, until: float | None = None
 ) -> Analysis:
     """Reads a whole log, or a bundle, and says what it teaches about a span of it."""
-    world, digest = await beginning(log)
+    world, digest, _ = await beginning(log)
     position, witness = world.position, Witness(world)
     while rows := await log.read(position, PAGE_ROWS):
         for row in check_chain(rows, after=position, previous=digest):

@@ -340,6 +340,24 @@ def test_a_restart_with_a_snapshot_and_without_gives_the_same_world():
     assert hashes == {state_hash(setup.engine.world)}
 
 
+def test_who_had_to_read_a_long_tail_spares_the_next_one_from_it():
+    setup = Setup(snapshot_every=None).ready()
+    for n in range(5):
+        setup.submit(submit(f"job-{n}", f"j{n}"))
+        setup.after(2)
+    setup.process.interrupt()
+    setup.after(1)
+
+    setup.start(snapshot_every=6).after(3)
+    setup.submit(submit("job-5", "j5"))
+    setup.after(3)
+
+    saved = run_now(setup.log.latest_snapshot())
+    assert saved is not None
+    early = run_now(rebuild(setup.log, position=saved.position, use_snapshot=False))
+    assert saved == take_snapshot(early.world, early.hash)
+
+
 def test_observers_see_every_event_once_and_only_from_the_log():
     setup = Setup().ready()
     setup.submit(submit())

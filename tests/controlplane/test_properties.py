@@ -285,7 +285,7 @@ def run(seed: int) -> Live:
 
 def replayed(rows, early=None):
     """The world after some rows, from the beginning or from a snapshot."""
-    world, digest = early or (World(), codec.GENESIS)
+    world, digest, _ = early or Rebuilt(World(), codec.GENESIS)
     return Rebuilt(world, fold(world, rows, digest))
 
 
