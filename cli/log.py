@@ -13,7 +13,7 @@ from cli.settings import read_settings
 from cli.sources import Kind, Source, parse_source, reading
 from cli.tables import Column, Table, write, write_json
 from cli.times import span, stamp
-from cli.verification import Findings, Pin, verify
+from cli.verification import Findings, Pin, survey, verify
 from controlplane.redeciding import Difference
 
 VALUE_LENGTH_MAX = 160
@@ -90,6 +90,11 @@ async def _verified(source: Source, pin: Pin | None = None, decisions: bool = Fa
         return await verify(opened, pin=pin, decisions=decisions)
 
 
+async def _surveyed(source: Source) -> Findings:
+    async with reading(source) as opened:
+        return await survey(opened)
+
+
 def _show_findings(source: Source, found: Findings) -> None:
     click.echo(f"{source} is whole.")
     for name, what in _lines(found):
@@ -152,13 +157,15 @@ def _lines(found: Findings) -> Iterator[tuple[str, str]]:
 def stats(source: str | None, as_json: bool) -> None:
     """Count events by type, and show the time span, the jobs and the size.
 
+    The chain is checked on the way; `muster log verify` checks more.
+
     \b
     Examples:
       muster log stats
       muster log stats incident.jsonl --json
     """
     where = _source(source)
-    found = asyncio.run(_verified(where))
+    found = asyncio.run(_surveyed(where))
     size = _size_bytes(where)
     if as_json:
         write_json({"log": str(where), "size_bytes": size, "findings": found})

@@ -1,6 +1,7 @@
 """`muster replay`: the world at any past instant, from the log alone."""
 
 import asyncio
+from itertools import islice
 
 import click
 import msgspec
@@ -18,8 +19,11 @@ from cli.tables import write, write_json
 from cli.times import parse_time, stamp
 from cli.transfer import ends_in, events_after
 from cli.walking import Step, Steps, Walker
+from controlplane.job import Job
 from controlplane.ports import EventLog
-from controlplane.replay import beginning, rebuild
+from controlplane.queries import job_view, node_view, queue_view
+from controlplane.queries import nodes as known_nodes
+from controlplane.replay import beginning, rebuild, state_hash
 from controlplane.world import World
 
 
@@ -37,6 +41,7 @@ from controlplane.world import World
 @click.option(
     "--speed", type=click.FloatRange(0.001), default=60.0, help="Seconds of the log a second."
 )
+@click.option("--all", "everything", is_flag=True, help="Show every job, however many there are.")
 @click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 def replay(
     source: str,
@@ -50,6 +55,7 @@ def replay(
     back: bool,
     watch: bool,
     speed: float,
+    everything: bool,
     as_json: bool,
 ) -> None:
     """Show jobs, nodes and queues as they were.
@@ -89,7 +95,7 @@ def replay(
     elif job is not None:
         _show_job(world, _full(world, job))
     else:
-        write(picture(world))
+        write(picture(world, everything=everything))
 
 
 def _full(world: World, name: str) -> str:
@@ -182,12 +188,29 @@ async def _time(log: EventLog, text: str) -> float:
         raise click.BadParameter(f"{error}.", param_hint="--at") from None
 
 
-def picture(world: World) -> RenderableType:
-    seen = past.state_of(world)
-    head = f"After event {seen.position}, at {stamp(seen.at)}; state {seen.state_hash[:12]}"
+# Of those that had finished, so many are shown, the latest; and so many of the others.
+FINISHED_SHOWN = 50
+UNFINISHED_SHOWN = 1_000
+
+
+def picture(world: World, *, everything: bool = False) -> RenderableType:
+    head = f"After event {world.position}, at {stamp(world.at)}; state {state_hash(world)[:12]}"
     parts: list[RenderableType] = [Text(head, style="bold"), Text("")]
-    parts.append(list_table(seen.jobs, seen.at, all_namespaces=True) if seen.jobs else "no jobs")
-    if seen.nodes:
-        parts += [Text(""), nodes_table(seen.nodes)]
-    parts += [Text(""), queues_table(seen.queues)]
-    return Group(*parts)
+    jobs = list(world.jobs.values()) if everything else _worth_showing(world)
+    views = [job_view(job) for job in jobs]
+    parts.append(list_table(views, world.at, all_namespaces=True) if views else "no jobs")
+    if left := len(world.jobs) - len(jobs):
+        parts.append(Text(f"... and {left:,} more, most of them finished; --all shows every job"))
+    if nodes := [node_view(world, node) for node in known_nodes(world)]:
+        parts += [Text(""), nodes_table(nodes)]
+    queues = [view for name in sorted(world.queues) if (view := queue_view(world, name))]
+    return Group(*parts, Text(""), queues_table(queues))
+
+
+def _worth_showing(world: World) -> list[Job]:
+    """The unfinished jobs, and those that finished last; in the order of their submission."""
+    finished = [job for job in world.jobs.values() if job.finished_at is not None]
+    finished.sort(key=lambda job: job.finished_at or 0.0)
+    others = (job for job in world.jobs.values() if job.finished_at is None)
+    shown = [*islice(others, UNFINISHED_SHOWN), *finished[-FINISHED_SHOWN:]]
+    return sorted(shown, key=lambda job: job.submitted_as)

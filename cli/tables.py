@@ -5,13 +5,15 @@ its full width without trailing blanks, so that `grep` and `awk` see every word.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import click
 import msgspec
 import yaml
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.text import Text
 
 FORMATS = ("table", "wide", "json", "yaml", "name")
@@ -60,17 +62,18 @@ class Table:
 
     def __init__(self, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]]) -> None:
         self._columns = columns
-        self._head = [Text(column.title, style="bold") for column in columns]
+        self._head: list[str | Text] = [Text(column.title, style="bold") for column in columns]
         self._rows = [[_cell(cell) for cell in row] for row in rows]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As segments, since making and measuring texts takes ten times as long for long tables."""
         widths = self._widths(options.max_width)
         for row in (self._head, *self._rows):
-            yield self._line(row, widths)
+            yield from self._line(row, widths, console)
 
     def _widths(self, room: int) -> list[int]:
         rows = (self._head, *self._rows)
-        natural = [max(row[i].cell_len for row in rows) for i in range(len(self._columns))]
+        natural = [max([_width(row[i]) for row in rows]) for i in range(len(self._columns))]
         over = sum(natural) + GAP * (len(natural) - 1) - room
         widths = natural
         for index in reversed([i for i, column in enumerate(self._columns) if column.flexible]):
@@ -79,21 +82,48 @@ class Table:
             over -= cut
         return widths
 
-    def _line(self, row: Sequence[Text], widths: Sequence[int]) -> Text:
-        line = Text(no_wrap=True, overflow="ignore")
+    def _line(
+        self, row: Sequence[str | Text], widths: Sequence[int], console: Console
+    ) -> Iterator[Segment]:
+        # Blanks are written when something follows them.
+        plain, blanks = "", 0
         for cell, column, width in zip(row, self._columns, widths, strict=True):
-            shown = cell.copy()
-            shown.truncate(width, overflow="ellipsis")
-            blanks = " " * (width - shown.cell_len)
-            line.append_text(Text(blanks) + shown if column.right else shown + Text(blanks))
-            line.append(" " * GAP)
-        line.rstrip()
-        return line
+            if (taken := _width(cell)) > width:
+                cell, taken = _cut(cell, width), width
+            left = width - taken
+            if taken:
+                plain += " " * (blanks + (left if column.right else 0))
+                if isinstance(cell, str):
+                    plain += cell
+                else:
+                    yield Segment(plain)
+                    plain = ""
+                    style = console.get_style(cell.style)
+                    yield from Segment.apply_style(cell.render(console), style)
+                blanks = 0 if column.right else left
+            else:
+                blanks += width
+            blanks += GAP
+        yield Segment(f"{plain}\n")
 
 
-def _cell(cell: str | Text) -> Text:
+def _cell(cell: str | Text) -> str | Text:
     # A message from outside must not break the line.
-    return cell if isinstance(cell, Text) else Text(" ".join(cell.split()))
+    return cell if isinstance(cell, Text) else " ".join(cell.split())
+
+
+def _width(cell: str | Text) -> int:
+    if isinstance(cell, Text):
+        return cell.cell_len
+    return len(cell) if cell.isascii() else cell_len(cell)
+
+
+def _cut(cell: str | Text, width: int) -> str | Text:
+    if isinstance(cell, str):
+        return f"{set_cell_size(cell, width - 1)}…"
+    shown = cell.copy()
+    shown.truncate(width, overflow="ellipsis")
+    return shown
 
 
 def phase(name: str) -> Text:
