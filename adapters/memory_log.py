@@ -48,6 +48,9 @@ class MemoryLog:
     async def read(self, after: int, limit: int) -> Sequence[Row]:
         return self._rows_up_to(after + limit)[after : after + limit]
 
+    async def read_stream(self, stream: str, after: int, upto: int) -> Sequence[Row]:
+        return [row for row in self._rows_up_to(upto)[after:upto] if row[2] == stream]
+
     def _rows_up_to(self, position: int) -> list[Row]:
         missing = self._events[len(self._rows) : position]
         if missing:

@@ -72,11 +72,13 @@ APPEND = """
     SELECT pg_notify($7, '') FROM fence
 """
 
-READ = """
+ROWS = """
     SELECT position, at, stream, type, version,
         convert_to(payload::text, 'UTF8'), cause, actor, hash
-    FROM events WHERE position > $1 ORDER BY position LIMIT $2
+    FROM events
 """
+READ = f"{ROWS} WHERE position > $1 ORDER BY position LIMIT $2"
+READ_STREAM = f"{ROWS} WHERE stream = $1 AND position > $2 AND position <= $3 ORDER BY position"
 
 SAVE_SNAPSHOT = """
     INSERT INTO snapshots VALUES ($1, $2, $3)
@@ -185,6 +187,10 @@ class PostgresLog:
     async def read(self, after: int, limit: int) -> Sequence[Row]:
         with self._server.errors_translated():
             return list(map(tuple, await self._readers.fetch(READ, after, limit)))
+
+    async def read_stream(self, stream: str, after: int, upto: int) -> Sequence[Row]:
+        with self._server.errors_translated():
+            return list(map(tuple, await self._readers.fetch(READ_STREAM, stream, after, upto)))
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         digest = _snapshot_hash(*snapshot)

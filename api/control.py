@@ -17,7 +17,7 @@ from controlplane.commands import Request
 from controlplane.engine import Answer, Engine
 from controlplane.errors import Rejected
 from controlplane.events import Recorded
-from controlplane.ports import EventLog
+from controlplane.ports import SearchableLog
 from controlplane.state import Receipt
 from controlplane.world import World
 
@@ -53,7 +53,7 @@ class Control:
 
     def __init__(
         self,
-        log: EventLog,
+        log: SearchableLog,
         *,
         commands_max: int = COMMANDS_MAX,
         answer_s_max: float = ANSWER_S_MAX,

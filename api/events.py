@@ -1,6 +1,5 @@
 """The event log over HTTP: as pages of JSON, or as a stream that goes on."""
 
-from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 from aiohttp import web
@@ -15,13 +14,13 @@ from api.stream import FEED
 from controlplane.codec import Row
 from controlplane.decider import find_job
 from controlplane.errors import Rejected
-from controlplane.ports import EventLog
+from controlplane.ports import SearchableLog
 
 POSITION_MAX = 2**63 - 1
-# A page of one job's events is looked for in so many rows; there may be fewer events in it than
-# asked for, or none, and still a `next`.
-SCAN_ROWS_MAX = 50_000
-SCAN_PAGE_ROWS = 5_000
+# A page of one job's events is looked for in so many rows, some at a time; there may be fewer events
+# in it than asked for, or none, and still a `next`.
+SCAN_ROWS_MAX = 2_000_000
+SCAN_PAGE_ROWS = 100_000
 LAST_EVENT_ID = "Last-Event-ID"
 
 Position = Annotated[int, Meta(ge=0, le=POSITION_MAX)]
@@ -57,10 +56,9 @@ async def list_events(request: web.Request, query: EventsQuery) -> web.StreamRes
 async def list_job_events(request: web.Request, query: JobEventsQuery) -> web.StreamResponse:
     namespace, name = named(request)
     job = await request.app[CONTROL].ask(lambda world: find_job(world, namespace, name))
-    log = request.app[CONTROL].log
-    first = await _first_since(log, job.submitted_at)
+    first = job.submitted_as
     return await _answer(
-        request, after=query.after, limit=query.limit, stream=job.id, not_before=first
+        request, after=query.after, limit=query.limit, stream=job.id, not_before=first - 1
     )
 
 
@@ -97,36 +95,23 @@ class Found(NamedTuple):
     next: int | None
 
 
-async def _find(log: EventLog, *, after: int, limit: int, stream: str | None, head: int) -> Found:
-    """Up to `limit` rows of a stream, or of all; the log knows no streams, so it is searched."""
+async def _find(
+    log: SearchableLog, *, after: int, limit: int, stream: str | None, head: int
+) -> Found:
+    """Up to `limit` rows of a stream, or of all."""
     if stream is None:
         rows = list(await log.read(after, min(limit, head - after)))
         upto = rows[-1][0] if rows else after
         return Found(rows, upto if upto < head else None)
     found: list[Row] = []
     end = min(head, after + SCAN_ROWS_MAX)
-    while after < end:
-        rows = list(await log.read(after, min(SCAN_PAGE_ROWS, end - after)))
-        found += [row for row in rows if row[2] == stream]
-        if len(found) >= limit or not rows:
-            break
-        after = rows[-1][0]
+    while after < end and len(found) < limit:
+        upto = min(after + SCAN_PAGE_ROWS, end)
+        found += await log.read_stream(stream, after, upto)
+        after = upto
     if len(found) >= limit:
         after = found[limit - 1][0]
     return Found(found[:limit], after if after < head else None)
-
-
-async def _first_since(log: EventLog, at: float) -> int:
-    """The position before the first event that is not earlier than `at`."""
-    low, high = 0, (await log.head()).position
-    while low < high:
-        middle = (low + high) // 2
-        rows: Sequence[Row] = await log.read(middle, 1)
-        if rows and rows[0][1] < at:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 _STREAM = ("application/json", "text/event-stream")

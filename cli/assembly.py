@@ -34,7 +34,7 @@ from cli.sources import Kind, Source, open_postgres
 from cli.supervisor import Supervisor
 from controlplane.engine import EngineOptions
 from controlplane.errors import LogUnavailable
-from controlplane.ports import Cluster, EventLog, Telemetry
+from controlplane.ports import Cluster, EventLog, SearchableLog, Telemetry
 from simulator.topology import ClusterModel
 from studies.accuracy import Ledger
 
@@ -97,7 +97,7 @@ async def assembled(wanted: Wanted) -> AsyncIterator[Parts]:
         yield await _join(wanted, control, election, measured, stack)
 
 
-async def open_to_write(source: Source) -> EventLog:
+async def open_to_write(source: Source) -> SearchableLog:
     match source.kind:
         case Kind.MEMORY:
             return MemoryLog()

@@ -9,7 +9,7 @@ from pathlib import Path
 from cli.complaints import WRONG_USAGE, Complaint
 from cli.exported import GZIP_MAGIC, ExportedLog
 from controlplane.errors import LogCorrupt, LogUnavailable
-from controlplane.ports import EventLog
+from controlplane.ports import EventLog, SearchableLog
 
 SQLITE_MAGIC = b"SQLite format 3\x00"
 POSTGRES_SCHEMES = ("postgresql", "postgres")
@@ -112,7 +112,7 @@ async def _open_to_read(source: Source) -> EventLog:
     return await SqliteLog.open(source.path, read_only=True)
 
 
-async def open_postgres(url: str, *, read_only: bool = False) -> EventLog:
+async def open_postgres(url: str, *, read_only: bool = False) -> SearchableLog:
     from adapters.postgres_log import PostgresLog
 
     return await PostgresLog.open(url, read_only=read_only)

@@ -87,6 +87,13 @@ class EventLog(LogReader, Protocol):
     async def close(self) -> None: ...
 
 
+class SearchableLog(EventLog, Protocol):
+    """A log that a server stands on."""
+
+    async def read_stream(self, stream: str, after: int, upto: int) -> Sequence[Row]:
+        """The rows of one stream with positions after `after` and not above `upto`, in order."""
+
+
 class DeviceReading(NamedTuple):
     """What a GPU's own counters say, as a DCGM exporter gives them."""
 

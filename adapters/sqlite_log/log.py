@@ -25,11 +25,15 @@ from controlplane.ports import Head, Snapshot, spare_snapshots
 
 # The casts give every reader the same types, whatever a damaged file holds. For the payload it also
 # saves the string that a decoder would only have to turn back into bytes.
-READ = """
+ROWS = """
     SELECT position, at, CAST(stream AS TEXT), CAST(type AS TEXT), version,
         CAST(payload AS BLOB), CAST(cause AS TEXT), CAST(actor AS TEXT), hash
-    FROM events WHERE position > ? ORDER BY position LIMIT ?
+    FROM events
 """
+READ = f"{ROWS} WHERE position > ? ORDER BY position LIMIT ?"
+# There is no index of streams, which would slow down every append: SQLite looks through ten million
+# rows a second.
+READ_STREAM = f"{ROWS} WHERE stream = ? AND position > ? AND position <= ? ORDER BY position"
 
 # Each call into SQLite lets go of the interpreter's lock, and beside a busy event loop it can take
 # 5 ms to get it back. So many rows share one statement: of these sizes, the largest that fits.
@@ -93,6 +97,9 @@ class SqliteLog:
 
     async def read(self, after: int, limit: int) -> Sequence[Row]:
         return await self._reader.run(_read, after, limit)
+
+    async def read_stream(self, stream: str, after: int, upto: int) -> Sequence[Row]:
+        return await self._reader.run(_read_stream, stream, after, upto)
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         await self._writer.run(_save_snapshot, snapshot)
@@ -176,6 +183,10 @@ def _read(connection: sqlite3.Connection, after: int, limit: int) -> list[Row]:
         if not rows:
             raise LogCorrupt(after + 1, f"the row cannot be read: {error}") from error
         return rows
+
+
+def _read_stream(connection: sqlite3.Connection, stream: str, after: int, upto: int) -> list[Row]:
+    return connection.execute(READ_STREAM, (stream, after, upto)).fetchall()
 
 
 def _rows_before_damage(connection: sqlite3.Connection, after: int, limit: int) -> list[Row]:

@@ -206,6 +206,19 @@ async def test_pages_are_cut_where_the_reader_asks(log):
             assert list(await log.read(after, limit)) == rows[after : after + limit]
 
 
+async def test_a_stream_is_found_between_any_two_positions(log):
+    epoch = (await log.lead()).epoch
+    for n in range(12):
+        await log.append(some(n + 1, 1, node=f"n{n % 3}"), epoch=epoch)
+    rows = await everything(log)
+
+    for after in range(13):
+        for upto in range(after, 14):
+            mine = [row for row in rows[after:upto] if row[2] == "node/n1"]
+            assert list(await log.read_stream("node/n1", after, upto)) == mine
+    assert list(await log.read_stream("node/none", 0, 99)) == []
+
+
 async def test_appends_under_way_together_keep_their_order(log):
     epoch = (await log.lead()).epoch
 
