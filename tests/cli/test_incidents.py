@@ -44,6 +44,22 @@ def test_a_walk_tells_what_changed_and_why(log: Path, muster: Muster) -> None:
     assert '"told":"node rack-0-0 is ready with 8 V100 GPUs"' in node
 
 
+def test_of_many_finished_jobs_a_picture_shows_the_last(log: Path, muster: Muster) -> None:
+    jobs = muster("replay", log, "--json").json["jobs"]
+    finished = {job["name"]: job["finished_at"] for job in jobs if job["finished_at"] is not None}
+    last = sorted(finished, key=lambda name: finished[name])[-50:]
+    expected = [job["name"] for job in jobs if job["name"] not in finished or job["name"] in last]
+    assert len(jobs) - len(expected) > 50
+
+    shown = muster("replay", log).out.splitlines()
+
+    assert [line.split()[1] for line in shown[3 : 3 + len(expected)]] == expected
+    left = len(jobs) - len(expected)
+    assert shown[3 + len(expected)].startswith(f"... and {left} more")
+    everyone = muster("replay", log, "--all").out.splitlines()
+    assert [line.split()[1] for line in everyone[3 : 3 + len(jobs)]] == [j["name"] for j in jobs]
+
+
 def test_a_film_without_a_terminal_is_its_last_picture(log: Path, muster: Muster) -> None:
     ran = muster("replay", log, "--watch", "--until", "300")
     assert ran.code == 0
