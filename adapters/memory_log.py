@@ -59,7 +59,8 @@ class MemoryLog:
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         self._snapshots[snapshot.position] = snapshot
-        for position in spare_snapshots(list(self._snapshots)):
+        sizes = {position: len(kept.body) for position, kept in self._snapshots.items()}
+        for position in spare_snapshots(sizes):
             del self._snapshots[position]
 
     async def latest_snapshot(self, at_most: int | None = None) -> Snapshot | None:

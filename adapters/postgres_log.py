@@ -197,8 +197,8 @@ class PostgresLog:
         with self._server.errors_translated():
             async with self._readers.acquire() as connection, connection.transaction():
                 await connection.execute(SAVE_SNAPSHOT, *snapshot, digest)
-                there = await connection.fetch("SELECT position FROM snapshots")
-                spare = spare_snapshots([row[0] for row in there])
+                there = await connection.fetch("SELECT position, octet_length(body) FROM snapshots")
+                spare = spare_snapshots(dict(map(tuple, there)))
                 await connection.execute(DROP_SNAPSHOTS, spare)
 
     async def latest_snapshot(self, at_most: int | None = None) -> Snapshot | None:

@@ -36,20 +36,23 @@ class Snapshot(NamedTuple):
     body: bytes
 
 
+# So many are kept, and so many bytes: those of a world with many jobs are larger than their events.
 SNAPSHOTS_KEPT = 16
+SNAPSHOT_BYTES_KEPT = 512 * 2**20
 
 
-def spare_snapshots(positions: Sequence[int], most: int = SNAPSHOTS_KEPT) -> list[int]:
-    """The snapshots to drop so that at most so many are left, spread over the whole log.
+def spare_snapshots(sizes: Mapping[int, int]) -> list[int]:
+    """The snapshots to drop, by position, so that few are left, spread over the whole log.
 
     The newest stays, for a start needs it. Of the others goes the one whose neighbours lie closest,
     so that no instant of the past is far behind a snapshot.
     """
-    kept, spare = sorted(positions), []
-    while len(kept) > most:
+    kept, spare, size = sorted(sizes), [], sum(sizes.values())
+    while len(kept) > SNAPSHOTS_KEPT or (size > SNAPSHOT_BYTES_KEPT and len(kept) > 1):
         before = [0, *kept]
         _, index = min((kept[i + 1] - before[i], i) for i in range(len(kept) - 1))
         spare.append(kept.pop(index))
+        size -= sizes[spare[-1]]
     return spare
 
 

@@ -206,7 +206,7 @@ def _save_snapshot(connection: sqlite3.Connection, snapshot: Snapshot) -> None:
             "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)",
             (position, body, _snapshot_hash(position, body)),
         )
-        there = [row[0] for row in connection.execute("SELECT position FROM snapshots")]
+        there = dict(connection.execute("SELECT position, length(body) FROM snapshots"))
         connection.executemany(
             "DELETE FROM snapshots WHERE position = ?", [(p,) for p in spare_snapshots(there)]
         )

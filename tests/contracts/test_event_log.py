@@ -19,6 +19,7 @@ from adapters.follower import follow
 from adapters.memory_log import MemoryLog
 from adapters.postgres_log import PostgresLog
 from adapters.sqlite_log import SqliteLog
+from controlplane import ports
 from controlplane.codec import GENESIS, check_chain, from_line, from_row, to_line, to_rows
 from controlplane.errors import LogConflict
 from controlplane.events import NodeLost, Recorded
@@ -532,6 +533,19 @@ async def test_only_a_few_snapshots_are_kept_and_no_instant_is_far_behind_one(lo
     assert (len(kept), kept[-1]) == (SNAPSHOTS_KEPT, last)
     # Twice as far apart as if all were equally far, and not more.
     assert max(b - a for a, b in pairwise([0, *kept])) <= 8
+
+
+async def test_large_snapshots_are_kept_as_long_as_there_is_room(log, monkeypatch):
+    monkeypatch.setattr(ports, "SNAPSHOT_BYTES_KEPT", 1_000)
+    for position in range(1, 9):
+        await log.save_snapshot(Snapshot(position, bytes(300)))
+    kept = [p for p in range(1, 9) if (await log.latest_snapshot(p) or (0,))[0] == p]
+    assert (len(kept), kept[-1]) == (3, 8)
+
+    # One that is larger than all the room there is stays alone.
+    await log.save_snapshot(Snapshot(9, bytes(2_000)))
+    assert await log.latest_snapshot(8) is None
+    assert (await log.latest_snapshot()).position == 9
 
 
 @pytest.mark.parametrize("body", [b"", bytes(range(256)), b"x" * 3_000_000])
