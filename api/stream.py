@@ -27,12 +27,14 @@ from api.frames import BLOCK_BYTES_MAX, Block, Frame, blocks_of, frame_of, frame
 from api.watcher import Watcher
 from controlplane.errors import LogCorrupt, LogUnavailable, Rejected
 from controlplane.events import Recorded
-from controlplane.ports import EventLog
+from controlplane.ports import SearchableLog
 from controlplane.world import World
 
 # How many watchers are written to before the others in this process get their turn.
 WRITES_PER_TURN = 200
 PAGE_ROWS = 500
+# In so many rows at a time the log looks for those of one job.
+SEARCHED_ROWS = 20_000
 # How long to rest after writing to everybody, as a share of the time that took. In a storm of
 # events it leaves the engine its time, and what comes meanwhile is written at once.
 REST_SHARE = 1.0
@@ -63,7 +65,7 @@ class FeedLimits:
 class Feed:
     """Everything that is recorded, for whoever watches. `publish` listens to the engine."""
 
-    def __init__(self, log: EventLog, limits: FeedLimits | None = None) -> None:
+    def __init__(self, log: SearchableLog, limits: FeedLimits | None = None) -> None:
         self.watchers = 0
         self.dropped = 0
         self._log = log
@@ -212,14 +214,14 @@ class Feed:
         if self._ring and position >= self._ring[0].after:
             return self._from_ring(position)
         async with self._readers:
+            if stream is not None:
+                upto = min(self._sent, position + SEARCHED_ROWS)
+                rows = await self._log.read_stream(stream, position, upto)
+                return [Block([frame_of_row(row) for row in rows], after=position, upto=upto)]
             rows = await self._log.read(position, min(PAGE_ROWS, self._sent - position))
         if not rows:
             raise LogUnavailable(f"the log has nothing after {position}")
-        upto = rows[-1][0]
-        frames = [frame_of_row(row) for row in rows if stream is None or row[2] == stream]
-        if stream is not None:
-            return [Block(frames, after=position, upto=upto)]
-        return list(blocks_of(frames))
+        return list(blocks_of([frame_of_row(row) for row in rows]))
 
     def _from_ring(self, position: int) -> list[Block]:
         first = bisect_right(self._ring, position, key=_upto)
