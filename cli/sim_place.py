@@ -49,7 +49,7 @@ def place_of(
         inside = find_link(link or found.link)
     except UnknownHardware as unknown:
         raise wrong(str(unknown)) from None
-    host = usual_host(found.name, -(-gpus // nodes))
+    host = usual_host(found.name, -(-gpus // nodes), inside.name)
     return Place(found, inside, gpus, nodes, network, host)
 
 

@@ -37,6 +37,7 @@ from simulator.training.plans import SCHEMES
 @click.option("--no-overlap", is_flag=True, help="Exchange only after the backward pass.")
 @click.option("--servers", type=click.IntRange(1), help="Parameter servers; one a node if left.")
 @click.option("--real-data", is_flag=True, help="Samples are read and prepared by the hosts.")
+@click.option("--no-prefetch", is_flag=True, help="GPUs wait until real data is copied to them.")
 @click.option("--tensor", type=click.IntRange(1), default=1, help="Tensor-parallel GPUs.")
 @click.option("--pipeline", type=click.IntRange(1), default=1, help="Pipeline stages.")
 @click.option("--global-batch", type=click.IntRange(0), default=0, help="Of a language model.")
@@ -57,6 +58,7 @@ def step(
     no_overlap: bool,
     servers: int | None,
     real_data: bool,
+    no_prefetch: bool,
     tensor: int,
     pipeline: int,
     global_batch: int,
@@ -83,6 +85,7 @@ def step(
             overlap=not no_overlap,
             servers=servers or place.nodes,
             real_data=real_data,
+            prefetch=not no_prefetch,
             tensor=tensor,
             pipeline=pipeline,
             global_batch=global_batch,

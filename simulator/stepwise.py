@@ -88,7 +88,12 @@ def _one_step(going: _Going, fluid: Fluid, constants: Constants) -> None:
     nodes = sum(1 for count in going.job.gpus.values() if count > 0)
     lag = going.lag(ranks, nodes, constants.straggler_sigma)
     taken = step(
-        how.compute_s, how.plan, lag, micro_batches=how.micro_batches, input_s=how.input_s
+        how.compute_s,
+        how.plan,
+        lag,
+        micro_batches=how.micro_batches,
+        input_s=how.input_s,
+        hand_s=how.hand_s,
     ).total_s
     rate = fluid.rate(going.job.key)
     if rate > 0.0:

@@ -69,25 +69,28 @@ def find_server(name: str) -> Server:
     raise UnknownHardware("server", name, list(SERVERS))
 
 
-# Hosts of published measurements that name only their GPU: what such a server usually had.
-_USUAL: dict[tuple[str, int], str] = {
-    ("K80", 1): "p2.xlarge",
-    ("K80", 8): "p2.8xlarge",
-    ("K80", 16): "p2.16xlarge",
-    ("V100", 8): "p3.16xlarge",
-    ("V100-32", 8): "dgx-1v",
-    ("V100-32", 16): "dgx-2",
-    ("P100", 8): "dgx-1",
-    ("P100", 4): "pcie-p100",
-    ("A100", 8): "dgx-a100",
-    ("A100-80", 8): "dgx-a100",
-    ("H100", 8): "dgx-h100",
-    ("H200", 8): "dgx-h100",
-    ("B200", 8): "dgx-b200",
+# Which server such GPUs usually sit in, where only they are named: smaller ones first.
+_USUAL: dict[str, tuple[str, ...]] = {
+    "K80": ("p2.xlarge", "p2.8xlarge", "p2.16xlarge"),
+    "V100": ("p3.16xlarge",),
+    "V100-32": ("dgx-1v", "dgx-2"),
+    "P100": ("pcie-p100", "dgx-1"),
+    "A100": ("dgx-a100",),
+    "A100-80": ("dgx-a100",),
+    "H100": ("dgx-h100",),
+    "H200": ("dgx-h100",),
+    "B200": ("dgx-b200",),
 }
 
 
-def usual_host(gpu: str, gpus: int) -> Host:
-    """The host of the usual server with such GPUs, or the default one."""
-    name = _USUAL.get((gpu, gpus))
-    return SERVERS[name].host if name else Host()
+def usual_host(gpu: str, gpus: int, link: str | None = None) -> Host:
+    """The host of the usual server with so many such GPUs, or the default one.
+
+    Where the link between them is known, the smallest server that has this link and holds as many:
+    a gang may use four of the eight GPUs of a DGX-1.
+    """
+    for name in _USUAL.get(gpu, ()):
+        server = SERVERS[name]
+        if server.gpus == gpus if link is None else server.link == link and server.gpus >= gpus:
+            return server.host
+    return Host()

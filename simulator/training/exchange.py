@@ -115,7 +115,7 @@ def _mpi(place: Place, gradients: Gradients, constants: Constants, software: Sof
     inside = min(USUAL_LEAF * per_node, ranks)
     crossing = (1.0 - inside / ranks) * USUAL_OVERSUBSCRIPTION + (inside - per_node) / ranks
     node_bytes = 2.0 * per_node * crossing * size if place.nodes > 1 else 0.0
-    net = place.net_gbs(constants, flows=per_node) * 1e9
+    net = place.net_gbs(constants, flows=per_node, from_host=True) * 1e9
     host = constants.host_memory_share * place.host.memory_gbs * 1e9
     on_host = 2.0 * per_node / (HOST_LINK_GBS * 1e9) + (ranks - 1) / ranks / host
     steps_s = 2.0 * log2(ranks) * constants.mpi_hop_us * 1e-6

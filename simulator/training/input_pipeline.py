@@ -11,6 +11,9 @@ from simulator.training.models import Model
 
 # Over PCIe 3 from pinned memory, for one GPU.
 TO_DEVICE_GBS = 12.0
+# From memory that may be swapped out, the driver copies into pinned memory of its own first, and
+# both copies follow each other.
+UNPINNED_GBS = 1.0 / (1.0 / TO_DEVICE_GBS + 1.0 / TO_DEVICE_GBS)
 
 
 class Input(NamedTuple):
@@ -40,6 +43,16 @@ def input_rates(model: Model, host: Host, gpus: int, *, cached: float = 0.0) -> 
         if model.device_bytes > 0
         else infinite,
     )
+
+
+def hand_over_s(model: Model, samples: float, *, pinned: bool) -> float:
+    """How long a process copies samples to its GPUs, one after the other, while they wait.
+
+    Frameworks that prefetch to the device do it beside the step before; others write into arrays
+    that the step before still reads, and so after it.
+    """
+    rate = TO_DEVICE_GBS if pinned else UNPINNED_GBS
+    return samples * model.device_bytes / (rate * 1e9)
 
 
 def cached_share(dataset_bytes: float, host: Host) -> float:

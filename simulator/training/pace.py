@@ -16,7 +16,7 @@ from simulator.constants import FITTED, Constants
 from simulator.hardware.names import UnknownHardware
 from simulator.training.checkpoints import Checkpointing, pause_share
 from simulator.training.exchange import HOROVOD_CYCLE_S, plan
-from simulator.training.input_pipeline import input_rates
+from simulator.training.input_pipeline import hand_over_s, input_rates
 from simulator.training.llm import Llm, Parallel, iteration
 from simulator.training.models import Model, find_model, samples_per_s
 from simulator.training.placement import Place
@@ -58,6 +58,8 @@ class Recipe:
     compute_s: float | None = None
     # Samples are read and prepared; without it they are made up on the device.
     real_data: bool = False
+    # The next batch is copied to the device while this one computes; without it GPUs wait for that.
+    prefetch: bool = True
     cached: float = 0.0
     tensor: int = 1
     pipeline: int = 1
@@ -77,6 +79,8 @@ class Pace:
     lag: float
     micro_batches: int = 1
     input_s: float = 0.0
+    # How long its GPUs wait until a batch is copied to them.
+    hand_s: float = 0.0
     # What one step trains, over the whole gang.
     samples: float = 0.0
     unit: str = "samples"
@@ -94,6 +98,7 @@ class Pace:
             micro_batches=self.micro_batches,
             share=share,
             input_s=self.input_s,
+            hand_s=self.hand_s,
         )
 
     def step_s(self, share: float = 1.0) -> float:
@@ -185,10 +190,12 @@ def _data_parallel(recipe: Recipe, model: Model, place: Place, constants: Consta
     packed = 0.0
     if place.ranks > 1 and scheme is not Scheme.ONE_BIT:
         packed = encode_s(model.params * 4.0, how, place.gpu.memory_gbs * 1e9)
-    fed = 0.0
+    fed = handed = 0.0
     if recipe.real_data:
         node = input_rates(model, place.host, place.per_node, cached=recipe.cached).rate
         fed = batch * recipe.accumulate * place.per_node / node
+        if not recipe.prefetch:
+            handed = hand_over_s(model, batch * recipe.accumulate, pinned=False)
     lag = straggling(place.ranks, place.nodes, constants, recipe.accumulate)
     if scheme is Scheme.PS_ASYNC and place.nodes > 1:
         # Everyone goes at his own pace, so nobody waits for the slowest.
@@ -201,6 +208,7 @@ def _data_parallel(recipe: Recipe, model: Model, place: Place, constants: Consta
         lag=lag,
         micro_batches=recipe.accumulate,
         input_s=fed,
+        hand_s=handed,
         samples=float(batch * recipe.accumulate * place.ranks),
         unit=model.unit,
         pause_share=pause_share(recipe.checkpoint),

@@ -37,11 +37,13 @@ def step(
     micro_batches: int = 1,
     share: float = 1.0,
     input_s: float = 0.0,
+    hand_s: float = 0.0,
 ) -> Step:
     """One step: `micro_batches` of `compute_s` each, then what of the exchange did not fit beside.
 
     `lag` is `straggling`; `share` is the part of its bandwidth between nodes that the gang gets;
-    `input_s` is how long the input pipeline takes for the samples of one step.
+    `input_s` is how long the input pipeline takes for the samples of one step, and `hand_s` how
+    long the GPUs wait until they have been copied.
     """
     slow = 1.0 + lag
     compute = compute_s * micro_batches * slow
@@ -56,10 +58,10 @@ def step(
         exposed = fetch + late + tail
     else:
         exposed = plan.exposure.busy_s(s_per_byte) + plan.fetch_net_s / share + tail
-    trained = compute + exposed
-    stall = max(0.0, input_s - trained)
+    trained = compute + exposed + hand_s
+    stall = max(0.0, input_s - trained) + hand_s
     return Step(
-        total_s=trained + stall,
+        total_s=compute + exposed + stall,
         compute_s=compute_s * micro_batches,
         straggler_s=compute - compute_s * micro_batches,
         exchange_s=exposed,
@@ -69,7 +71,13 @@ def step(
 
 
 def compute_from(
-    measured_s: float, plan: Plan, lag: float, *, micro_batches: int = 1, input_s: float = 0.0
+    measured_s: float,
+    plan: Plan,
+    lag: float,
+    *,
+    micro_batches: int = 1,
+    input_s: float = 0.0,
+    hand_s: float = 0.0,
 ) -> float:
     """The compute time of one micro-batch that makes a step take as long as was measured.
 
@@ -78,8 +86,10 @@ def compute_from(
     """
 
     def beyond(compute_s: float) -> float:
-        taken = step(compute_s, plan, lag, micro_batches=micro_batches, input_s=input_s).total_s
-        return taken - measured_s
+        taken = step(
+            compute_s, plan, lag, micro_batches=micro_batches, input_s=input_s, hand_s=hand_s
+        )
+        return taken.total_s - measured_s
 
     low, high = 0.0, measured_s / micro_batches
     middle = high

@@ -99,7 +99,7 @@ def _found(point: Point) -> Place:
     per_node = point.count("gpus_per_node", -(-ranks // nodes))
     if nodes > 1 and network.transport is Transport.NONE:
         raise BadPoint("several nodes, and nothing is said of their network (net, net_gbps)")
-    return Place(gpu, link, ranks, nodes, network, usual_host(gpu.name, per_node))
+    return Place(gpu, link, ranks, nodes, network, usual_host(gpu.name, per_node, link.name))
 
 
 def _gpu(point: Point, generation: str) -> Gpu:

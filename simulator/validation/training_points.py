@@ -6,6 +6,7 @@ baseline's own losses; the point is then predicted from that.
 
 import re
 from functools import lru_cache
+from math import sqrt
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from simulator.constants import Constants
 from simulator.hardware.gpus import find_gpu
 from simulator.hardware.names import UnknownHardware
 from simulator.training.exchange import HOROVOD_CYCLE_S, plan
-from simulator.training.input_pipeline import input_rates
+from simulator.training.input_pipeline import hand_over_s, input_rates
 from simulator.training.models import Model, find_model, samples_per_s
 from simulator.training.placement import Place
 from simulator.training.plans import Gradients, Plan, Scheme, Software
@@ -23,8 +24,10 @@ from simulator.validation.prediction import Prediction
 
 # A batch that nobody stated.
 USUAL_BATCH = 32
-# With so many rows a matrix product reaches half of its best rate on GPUs of that time.
-HALF_RATE_ROWS = 256.0
+# A matrix product with so many results reaches half of its best rate on GPUs of that time; and the
+# layers of a network have about so many matrices of equal size.
+HALF_RATE_RESULTS = 1e6
+EQUAL_MATRICES = 11.0
 IMAGENET = 1_281_167
 # Epochs to the target accuracy at small batches, and how they grow with the global batch; MLPerf's
 # reference convergence points for ResNet-50.
@@ -50,6 +53,7 @@ def throughput(point: Point, baseline: Point, constants: Constants) -> Predictio
         straggling(place.ranks, place.nodes, constants, accumulated),
         micro_batches=accumulated,
         input_s=_input_s(point, baseline, place, batch, accumulated),
+        hand_s=_hand_s(point, place, batch * accumulated),
     ).total_s
     each = batch * accumulated / taken
     whole = each if point.fields.get("per_gpu_rate") else each * place.ranks
@@ -91,7 +95,26 @@ def _compute_s(baseline: Point, lone_rate: float, constants: Constants) -> float
         _plan(baseline, place, constants),
         straggling(place.ranks, place.nodes, constants, accumulated),
         micro_batches=accumulated,
+        hand_s=_hand_s(baseline, place, _samples(baseline) * accumulated),
     )
+
+
+def _hand_s(point: Point, place: Place, samples: float) -> float:
+    """How long GPUs wait until samples are copied to them.
+
+    TensorFlow of 2017 fed all GPUs of a node from one process, and MXNet does, from memory that is
+    not pinned and whether samples are real or made up. DALI prefetches to the device.
+    """
+    framework, data = point.text("framework", "").lower(), point.text("data", "").lower()
+    mxnet = "mxnet" in framework
+    if "dali" in data or not (mxnet or data == "real"):
+        return 0.0
+    try:
+        model = find_model(point.text("model", ""))
+    except UnknownHardware:
+        return 0.0
+    fed = 1 if "horovod" in framework else place.per_node
+    return hand_over_s(model, samples * fed, pinned=not mxnet)
 
 
 def _plan(point: Point, place: Place, constants: Constants) -> Plan:
@@ -170,7 +193,8 @@ def _speedup(point: Point, constants: Constants) -> Prediction:
     rows = point.number("batch", 2880)
     alone = 6.0 * point.number("params") * rows / (0.5e12 * place.gpu.fp32_tflops)
     part = rows / place.ranks
-    slower = (1.0 + HALF_RATE_ROWS / part) / (1.0 + HALF_RATE_ROWS / rows)
+    half = HALF_RATE_RESULTS / sqrt(point.number("params") / EQUAL_MATRICES)
+    slower = (1.0 + half / part) / (1.0 + half / rows)
     taken = step(
         alone / place.ranks * slower,
         _plan(point, place, constants),

@@ -78,7 +78,7 @@ def test_where_everyone_sends_to_everyone_more_crosses_the_spine() -> None:
     nodes = {f"{rack}-{n}": 1 for rack in "ab" for n in range(4)}
     paces = []
     for scheme in (Scheme.ALL_REDUCE, Scheme.PS_SPLIT):
-        trainer = Trainer(_cluster(20.0, net="100GbE"))
+        trainer = Trainer(_cluster(20.0, net="25GbE"))
         trainer.begin("x", Recipe("vgg16", compute_s=0.05, scheme=scheme), nodes, steps=9, now=0)
         paces.append(trainer.fluid.share("x"))
     assert paces[1] < paces[0]
