@@ -73,6 +73,8 @@ def step(
           --net "8x200Gb HDR IB" --tensor 8 --pipeline 16 \\
           --global-batch 1536 --precision fp16
     """
+    if no_prefetch and not real_data:
+        raise click.UsageError("--no-prefetch is about --real-data; without it nothing is copied.")
     place = place_of(gpu, gpus, nodes, link, net, transport)
     recipes = {
         name: Recipe(

@@ -95,7 +95,8 @@ def validate(
     elif growing:
         found = leave_largest_out(cases, constants)
     else:
-        found = score(cases, constants, failed)
+        found = score(cases, constants)
+    found = msgspec.structs.replace(found, failed=(*failed, *found.failed))
     encoded = msgspec.json.format(msgspec.json.encode(found), indent=1)
     if out is not None:
         _write(out, encoded + b"\n")

@@ -15,8 +15,10 @@ class UnknownHardware(LookupError):
         self.known = known
 
     def __str__(self) -> str:
-        near = self.near or self.known
-        return f"no {self.what} {self.name!r} in the catalogue; near it: {', '.join(near)}"
+        known = (
+            f"near it: {', '.join(self.near)}" if self.near else f"it has {', '.join(self.known)}"
+        )
+        return f"no {self.what} {self.name!r} in the catalogue; {known}"
 
 
 def words(name: str) -> str:

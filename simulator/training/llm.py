@@ -8,7 +8,8 @@ pass are waited for; those of the backward pass run beside the products for the 
 weights, as Megatron does it. Stages pass activations and their gradients on for every micro-batch.
 The stage with the output layer is the slowest and sets the pace of the pipeline; the others' idle
 time is the bubble. Gradients are reduced over the data-parallel replicas at the end, when the
-slowest of them is ready; replicas differ as ranks do anywhere else.
+slowest of them is ready; replicas differ as ranks do anywhere else. Then every GPU updates its part
+of the parameters.
 """
 
 from dataclasses import dataclass
@@ -31,6 +32,10 @@ ALL_REDUCES = 2
 # What each all-reduce of the backward pass runs beside: the weights' gradients of the projection to
 # queries, keys and values, and of the first half of the feed-forward part, as multiples of h x h.
 BESIDE = (3.0, 4.0)
+# What Adam in mixed precision reads and writes for each parameter: the gradient is made single
+# precision and enters the norm (10 bytes); it, the parameter and both moments are read and written
+# (26), and the half-precision parameter is written (2).
+UPDATE_BYTES = 38.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,7 @@ class Iteration(NamedTuple):
     # The others wait for the slowest replica.
     straggler_s: float
     data_s: float
+    update_s: float
     # Floating-point operations without repeated ones.
     model_flops: float
 
@@ -113,9 +119,10 @@ def iteration(llm: Llm, how: Parallel, place: Place, constants: Constants) -> It
     bubble = (how.pipeline - 1) * (per_stage * layer + send) / how.interleave
     late_s = constants.straggler_sigma * slowest(how.data) * (steady + bubble)
     data = _data_s(llm, how, place, constants)
+    update = UPDATE_BYTES * llm.params / (tp * how.pipeline) / memory
     model = m * how.data * (3.0 * forward * tp * llm.layers + 6.0 * b * s * h * llm.vocabulary)
     return Iteration(
-        total_s=steady + bubble + late_s + data,
+        total_s=steady + bubble + late_s + data + update,
         matrix_s=m * per_stage * matrix,
         memory_s=m * per_stage * traffic,
         tensor_s=m * per_stage * tensor,
@@ -125,6 +132,7 @@ def iteration(llm: Llm, how: Parallel, place: Place, constants: Constants) -> It
         bubble_s=bubble,
         straggler_s=late_s,
         data_s=data,
+        update_s=update,
         model_flops=model,
     )
 

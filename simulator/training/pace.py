@@ -277,6 +277,7 @@ def _language_model(recipe: Recipe, model: Model, place: Place, constants: Const
                 "bubble_s",
                 "straggler_s",
                 "data_s",
+                "update_s",
             )
         ),
     )

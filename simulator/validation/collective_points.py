@@ -8,13 +8,15 @@ from simulator.constants import Constants
 from simulator.hardware.networks import Transport
 from simulator.training.exchange import USUAL_LEAF, USUAL_OVERSUBSCRIPTION
 from simulator.training.placement import RDMA_SHARE, TCP_SHARE
-from simulator.validation.points import Point, place_of
+from simulator.validation.points import BadPoint, Point, place_of
 from simulator.validation.prediction import Prediction
 
 
 def all_reduce(point: Point, constants: Constants) -> Prediction:
     place = place_of(point)
     size = point.number("bytes")
+    if size <= 0:
+        raise BadPoint("bytes must be above 0")
     measured = point.number("time_us")
     if place.gpu.generation == "cpu":
         seconds = float(

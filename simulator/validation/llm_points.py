@@ -2,7 +2,7 @@
 
 from simulator.constants import Constants
 from simulator.training.llm import Llm, Parallel, iteration
-from simulator.validation.points import Point, place_of
+from simulator.validation.points import BadPoint, Point, place_of
 from simulator.validation.prediction import Prediction
 
 
@@ -20,9 +20,11 @@ def iteration_ms(point: Point, constants: Constants) -> Prediction:
         data=point.count("dp", 1),
         micro_batch=point.count("batch", 1),
         global_batch=point.count("global_batch"),
-        precision=point.text("precision", "fp16"),
+        precision=point.precision("fp16"),
         recompute="checkpoint" in point.text("comm", "") or "recompute" in point.text("comm", ""),
     )
+    if how.micro_batches < 1:
+        raise BadPoint("global_batch is less than one micro-batch for each replica")
     taken = iteration(llm, how, place, constants).total_s
     return Prediction(point.number("iter_ms"), taken * 1e3, "ms")
 
@@ -46,7 +48,8 @@ _SHAPES = {
 def utilisation(point: Point, constants: Constants) -> Prediction:
     """Sustained floating-point operations over the peak, counted as the source counts them."""
     place = place_of(point)
-    billions = point.number("params", 0.0) / 1e9
+    shaped = {"hidden", "layers"} <= point.fields.keys()
+    billions = point.number("params", 0.0 if shaped else None) / 1e9
     near = min(_SHAPES, key=lambda size: abs(size - billions))
     hidden, layers, heads = _SHAPES[near]
     mp = point.count("mp", 1)
@@ -66,7 +69,7 @@ def utilisation(point: Point, constants: Constants) -> Prediction:
         data=data,
         micro_batch=1,
         global_batch=max(point.count("global_batch", data * pipeline * 4), data),
-        precision=point.text("precision", "bf16"),
+        precision=point.precision("bf16"),
         recompute=early,
         flash=not early,
         interleave=2 if pipeline > 1 else 1,

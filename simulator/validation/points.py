@@ -22,6 +22,7 @@ KINDS = (
     "time_to_train",
     "type_ratio",
 )
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 # More of anything than a file of measurements can mean.
 COUNT_MAX = 1_000_000_000
 
@@ -59,9 +60,15 @@ class Point:
         value = self.fields.get(name)
         if isinstance(value, str) and value:
             return value
-        if default is None:
+        if default is None or value not in (None, ""):
             raise BadPoint(f"{name} is missing or no text")
         return default
+
+    def precision(self, default: str) -> str:
+        name = self.text("precision", default)
+        if name not in PRECISIONS:
+            raise BadPoint(f"precision is {name!r}; known are {', '.join(PRECISIONS)}")
+        return name
 
     def number(self, name: str, default: float | None = None) -> float:
         value = self.fields.get(name)
@@ -73,8 +80,18 @@ class Point:
             raise BadPoint(f"{name} is not finite")
         return float(value)
 
+    def size(self, name: str, default: float = 0.0) -> float:
+        """A number that is not negative."""
+        value = self.number(name, default)
+        if value < 0.0:
+            raise BadPoint(f"{name} must not be negative")
+        return value
+
     def count(self, name: str, default: int | None = None) -> int:
-        value = int(self.number(name, None if default is None else float(default)))
+        number = self.number(name, None if default is None else float(default))
+        value = int(number)
+        if value != number:
+            raise BadPoint(f"{name} must be a whole number")
         if not 1 <= value <= COUNT_MAX:
             raise BadPoint(f"{name} must be from 1 to {COUNT_MAX:,}")
         return value
@@ -114,11 +131,9 @@ def _gpu(point: Point, generation: str) -> Gpu:
 
 
 def _network(point: Point) -> Network:
-    gbps = point.fields.get("net_gbps")
-    flow = point.fields.get("flow_cap_gbps")
     return find_network(
         point.fields.get("net"),
-        gbps=float(gbps) if gbps else None,
+        gbps=point.size("net_gbps") or None,
         transport=point.fields.get("transport"),
-        flow_gbps_max=float(flow) if flow else None,
+        flow_gbps_max=point.size("flow_cap_gbps") or None,
     )

@@ -4,6 +4,8 @@ For training that is the hardware, the model, the batch, and the series' own bas
 of its GPUs; the measured value of the point itself is never looked at.
 """
 
+from math import inf
+
 from simulator.constants import Constants
 from simulator.validation import collective_points, llm_points, training_points
 from simulator.validation.points import BadPoint, Point
@@ -14,6 +16,18 @@ __all__ = ["Prediction", "predict"]
 
 def predict(point: Point, baseline: Point | None, constants: Constants) -> Prediction:
     """The prediction for a point; BadPoint says what about it cannot be predicted."""
+    try:
+        found = _predicted(point, baseline, constants)
+    except ArithmeticError as error:
+        raise BadPoint(f"its numbers are beyond what can be reckoned with ({error})") from None
+    if found.measured <= 0:
+        raise BadPoint("the measured value must be above 0")
+    if not 0.0 < found.predicted < inf:
+        raise BadPoint("nothing in it says how fast this is (intra, net, n_gpus)")
+    return found
+
+
+def _predicted(point: Point, baseline: Point | None, constants: Constants) -> Prediction:
     match point.kind:
         case "train":
             if baseline is None:

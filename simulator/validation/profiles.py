@@ -40,7 +40,10 @@ def document_of(content: bytes) -> object:
         return {"points": pollux_points(content)}
     document = json.loads(content)
     if isinstance(document, Mapping) and "points" not in document and "v100" in document:
-        return {"points": gavel_points(document)}
+        try:
+            return {"points": gavel_points(document)}
+        except (AttributeError, KeyError, SyntaxError, TypeError, ValueError):
+            raise BadPoint("it has v100 as Gavel's rates do, but not their form") from None
     return document
 
 

@@ -118,15 +118,14 @@ def _hand_s(point: Point, place: Place, samples: float) -> float:
 
 
 def _plan(point: Point, place: Place, constants: Constants) -> Plan:
-    largest = point.fields.get("max_tensor_params") or 0.0
-    each = point.number("grad_bytes", 4)
+    each = point.size("grad_bytes", 4.0)
     return plan(
         place,
-        _gradients(point.text("model", ""), point.number("params", 0.0), each),
+        _gradients(point.text("model", ""), point.size("params"), each),
         _scheme(point),
         constants,
         _software(point),
-        float(largest) * each,
+        point.size("max_tensor_params") * each,
     )
 
 
@@ -158,14 +157,13 @@ def _scheme(point: Point) -> Scheme:
 
 def _software(point: Point) -> Software:
     framework = point.text("framework", "").lower()
-    servers = point.fields.get("n_ps")
     # tf_cnn_benchmarks of 2017 reduced with NCCL 1, after the backward pass.
     early = framework.startswith("tf_cnn_benchmarks") and point.text("comm", "") == "ring"
     return Software(
         overlap=point.fields.get("overlap") is not False and not early,
         cycle_s=HOROVOD_CYCLE_S if "horovod" in framework else 0.0,
         single_ring=early,
-        servers=int(servers) if servers else None,
+        servers=point.count("n_ps") if point.fields.get("n_ps") else None,
     )
 
 
@@ -209,7 +207,7 @@ def efficiency(point: Point, constants: Constants) -> Prediction:
     place = place_of(point)
     model = _known(point)
     batch = int(point.number("batch", model.batch))
-    compute = batch / samples_per_s(model, place.gpu, point.text("precision", "fp32"), batch)
+    compute = batch / samples_per_s(model, place.gpu, point.precision("fp32"), batch)
     taken = step(
         compute,
         _plan(point, place, constants),
@@ -229,7 +227,7 @@ def _known(point: Point) -> Model:
 def type_ratio(point: Point) -> Prediction:
     """How much faster one GPU is than one of another type, by the catalogue alone."""
     model, batch = _known(point), int(point.number("batch"))
-    precision = point.text("precision", "fp32")
+    precision = point.precision("fp32")
     try:
         fast, slow = (find_gpu(point.text(name)) for name in ("gpu", "than"))
     except UnknownHardware as unknown:
@@ -243,7 +241,7 @@ def time_to_train(point: Point, constants: Constants) -> Prediction:
     model = _known(point)
     # The largest batches that converge well are about 64k; below, GPUs are filled.
     batch = max(1, min(408, 65536 // place.ranks))
-    compute = batch / samples_per_s(model, place.gpu, point.text("precision", "fp16"), batch)
+    compute = batch / samples_per_s(model, place.gpu, point.precision("fp16"), batch)
     taken = step(
         compute,
         _plan(point, place, constants),
