@@ -10,13 +10,13 @@ from dataclasses import dataclass, fields
 @dataclass(frozen=True, slots=True)
 class Constants:
     # How fast a host copies what one TCP flow carries, in GB/s; copies and wire follow each other.
-    tcp_copy_gbs: float = 3.858
+    tcp_copy_gbs: float = 3.828
     # How much ranks, and nodes, differ in the time of a step: standard deviation over mean.
-    straggler_sigma: float = 0.02965
+    straggler_sigma: float = 0.02892
     # What one parameter server moves each way over Ethernet, in GB/s.
-    ps_server_gbs: float = 1.28
+    ps_server_gbs: float = 1.278
     # Share of the host's memory bandwidth that reaches the GPUs when the CPU keeps the parameters.
-    host_memory_share: float = 0.5054
+    host_memory_share: float = 0.502
     # From the call of a NCCL collective until its kernels run, in microseconds.
     nccl_launch_us: float = 27.64
     # Measured hop latencies over those of NCCL's tuner.
@@ -24,11 +24,11 @@ class Constants:
     # One step of a collective that CPUs do over MPI, in microseconds.
     mpi_hop_us: float = 22.5
     # Share of the peak that the matrix products of large language models reach.
-    gemm_share: float = 0.817
+    gemm_share: float = 0.8161
     # How often each byte of a transformer layer's activations moves through device memory.
-    activation_passes: float = 7.749
+    activation_passes: float = 7.742
     # Launching the kernels of one layer for one micro-batch, both ways, in milliseconds.
-    layer_launch_ms: float = 2.449
+    layer_launch_ms: float = 2.459
 
 
 NAMES = tuple(field.name for field in fields(Constants))

@@ -83,7 +83,7 @@ def _all_reduce(
         exposure(buckets, lambda part: fixed[part]),
         intra_s_per_byte=ring / intra * volume if many else moved,
         net_s_per_byte=moved if many else 0.0,
-        tail_s=software.cycle_s if many else 0.0,
+        tail_s=software.cycle_s,
         overlap=software.overlap,
         node_bytes=2.0 * (place.ranks - 1) / place.ranks * size * volume if many else 0.0,
     )
@@ -123,7 +123,7 @@ def _mpi(place: Place, gradients: Gradients, constants: Constants, software: Sof
         exposure(fill(gradients, pieces(size)), lambda _: steps_s),
         intra_s_per_byte=on_host,
         net_s_per_byte=node_bytes / size / net + on_host,
-        tail_s=software.cycle_s if place.nodes > 1 else 0.0,
+        tail_s=software.cycle_s,
         node_bytes=node_bytes,
     )
 

@@ -61,7 +61,7 @@ class Software:
 
     # The exchange runs beside the backward pass.
     overlap: bool = True
-    # Added once to every step that crosses the network.
+    # Added once to every step that exchanges anything.
     cycle_s: float = 0.0
     # NCCL 1 built a single ring.
     single_ring: bool = False

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from simulator.constants import FITTED
-from simulator.validation.fit import BLOCKS, leave_largest_out, simplex
+from simulator.validation.fit import BLOCKS, fit, leave_largest_out, simplex
 from simulator.validation.points import BadPoint
 from simulator.validation.scores import Validation, read_points, validate
 from tests.shared_data import shared
@@ -81,7 +81,8 @@ def test_the_aims_hold_on_the_published_points(published: Validation, group: str
 
 
 def test_training_errors_have_no_long_tail(published: Validation) -> None:
-    assert published.groups["training"].p90 <= 12.0
+    # The aim is 12; what it has to spare is for points that are not in the file.
+    assert published.groups["training"].p90 <= 10.5
 
 
 def test_variants_of_training_are_ranked(published: Validation) -> None:
@@ -117,6 +118,15 @@ def test_a_baseline_is_an_input_and_is_not_scored() -> None:
         ({"series": "other"}, "no baseline"),
         ({"unit": "tokens/s"}, "unit"),
         ({"model": "mystery", "params": None}, "no model 'mystery'"),
+        ({"net_gbps": "fast"}, "net_gbps is missing or no number"),
+        ({"net_gbps": -25}, "net_gbps must not be negative"),
+        ({"flow_cap_gbps": "x"}, "flow_cap_gbps is missing or no number"),
+        ({"n_gpus": 16.5}, "n_gpus must be a whole number"),
+        ({"comm": "ps_gpu", "n_ps": "two"}, "n_ps is missing or no number"),
+        ({"comm": "ps_gpu", "n_ps": 2.5}, "n_ps must be a whole number"),
+        ({"comm": "ps_gpu", "max_tensor_params": []}, "max_tensor_params is missing"),
+        ({"framework": 3}, "framework is missing or no text"),
+        ({"params": -1}, "params must not be negative"),
     ],
 )
 def test_a_bad_point_is_named_with_its_reason_and_the_others_go_on(
@@ -126,6 +136,85 @@ def test_a_bad_point_is_named_with_its_reason_and_the_others_go_on(
     assert [point.id for point in found.points] == ["p"]
     assert [row.id for row in found.failed] == ["bad"]
     assert said in found.failed[0].problem
+
+
+REDUCED = {
+    "id": "r",
+    "kind": "allreduce",
+    "gpu": "V100",
+    "intra": "nvlink2",
+    "n_gpus": 8,
+    "bytes": 1e6,
+    "time_us": 50.0,
+}
+ITERATION = {
+    "id": "i",
+    "kind": "llm_iter",
+    "gpu": "A100",
+    "intra": "nvlink3",
+    "n_gpus": 8,
+    "tp": 8,
+    "hidden": 3072,
+    "layers": 30,
+    "batch": 2,
+    "global_batch": 16,
+    "iter_ms": 900.0,
+}
+PEAK = REDUCED | {"kind": "allreduce_peak_busbw", "busbw_gbs": 120.0}
+SHARE = ITERATION | {"kind": "mfu", "mfu": 0.4, "params": 3.6e9, "precision": "bf16"}
+
+
+@pytest.mark.parametrize(
+    ("row", "change", "said"),
+    [
+        (REDUCED, {"bytes": 0}, "bytes must be above 0"),
+        (REDUCED, {"bytes": -5}, "bytes must be above 0"),
+        (REDUCED, {"time_us": 0}, "the measured value must be above 0"),
+        (PEAK, {"intra": None}, "nothing in it says how fast this is"),
+        (PEAK, {"n_gpus": 1}, "nothing in it says how fast this is"),
+        (ITERATION, {"precision": "fp3"}, "precision is 'fp3'; known are fp32"),
+        (ITERATION, {"batch": 64}, "less than one micro-batch for each replica"),
+        (ITERATION, {"seq": 1e99}, "seq must be from 1"),
+        (SHARE, {"params": None, "hidden": None, "layers": None}, "params is missing"),
+    ],
+)
+def test_odd_collectives_and_iterations_are_named_with_their_reason(
+    row: dict[str, Any], change: dict[str, Any], said: str
+) -> None:
+    changed = {name: value for name, value in (row | change).items() if value is not None}
+    found = _validated(row, changed | {"id": "bad"})
+    assert [point.id for point in found.points] == [row["id"]]
+    assert said in found.failed[0].problem
+
+
+def test_points_that_cannot_be_predicted_do_not_hinder_a_fit() -> None:
+    odd = [POINT | {"id": "zero", "throughput": 0}, REDUCED | {"id": "none", "time_us": 0}]
+    cases, _ = read_points({"points": [BASELINE, *_scales("s", 8, 16), *odd]})
+    assert fit(cases).tcp_copy_gbs > 0.0
+
+
+@pytest.mark.parametrize(("batch", "params", "measured"), [(2880, 46e6, 3.6), (16384, 46e6, 6.3)])
+def test_a_network_cut_into_few_rows_loses_what_was_published(
+    batch: int, params: float, measured: float
+) -> None:
+    # Seide et al. 2014: eight K20X, one bit a gradient, batches of 2,880 and 16k.
+    row = BASELINE | {"model": "dnn46m", "params": params, "batch": batch, "unit": "speedup"}
+    row |= {"gpu": "K20X", "intra": "pcie", "comm": "1bit", "throughput": 1.0}
+    found = _validated(row, row | {"role": "point", "n_gpus": 8, "throughput": measured})
+    assert abs(found.points[0].error) < 0.08
+
+
+def test_mxnet_waits_for_its_batches_and_a_device_that_prefetches_does_not() -> None:
+    # What its AlexNet on a p2.16xlarge showed: flat at 4,000 images a second on sixteen K80.
+    rows = BASELINE | {"model": "alexnet", "params": 61e6, "batch": 512, "gpu": "K80"}
+    rows |= {"throughput": 457.07, "comm": "ps_node_split"}
+    told = {}
+    for framework, data in (("MXNet kvstore", "synthetic"), ("MXNet", "real (DALI)"), ("TF", "x")):
+        series = rows | {"framework": framework, "data": data}
+        point = series | {"role": "point", "n_gpus": 16, "gpus_per_node": 16, "throughput": 4000}
+        told[data] = _validated(series, point).points[0].predicted
+    assert told["synthetic"] == pytest.approx(4000, rel=0.08)
+    assert told["real (DALI)"] == told["x"] > 6000
 
 
 @pytest.mark.parametrize(
