@@ -50,7 +50,7 @@ BLOCKS = (
     ),
     Block(("mpi_hop_us",), lambda case: _kind(case) == "allreduce" and _on_cpu(case)),
     Block(
-        ("tcp_copy_gbs", "straggler_sigma", "ps_server_gbs", "host_memory_share"),
+        ("tcp_copy_gbs", "ps_server_gbs", "host_memory_share"),
         lambda case: _kind(case) == "train",
     ),
     Block(
