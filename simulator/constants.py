@@ -12,7 +12,7 @@ class Constants:
     # How fast a host copies what one TCP flow carries, in GB/s; copies and wire follow each other.
     tcp_copy_gbs: float = 3.852
     # How much ranks, and nodes, differ in the time of a step: standard deviation over mean. Not
-    # fitted here: published fits say 3.1 %, and tf_cnn_benchmarks prints 2.6 % of one rank.
+    # fitted: others' fit to such measurements says 3.1 %, and tf_cnn_benchmarks prints 2.6 %.
     straggler_sigma: float = 0.031
     # What one parameter server moves each way over Ethernet, in GB/s.
     ps_server_gbs: float = 1.284
