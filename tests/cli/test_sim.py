@@ -138,6 +138,7 @@ def test_two_ways_to_leave_points_out_are_not_one_question(muster: Muster, tmp_p
         (("step", "--gpus", "16", "--nodes", "2", "--net=-5GbE"), "no network '-5GbE'"),
         (("step", "--gpus", "3", "--nodes", "8"), "3 GPUs cannot fill 8 nodes"),
         (("step", "--gpus", "0"), "0 is not in the range"),
+        (("step", "--no-prefetch"), "--no-prefetch is about --real-data"),
     ],
 )
 def test_nonsense_is_answered_by_a_sentence(
@@ -183,3 +184,31 @@ def test_a_file_that_is_no_json_is_told_so(
     cluster = muster("sim", "cluster", file)
     assert cluster.code == 2
     assert "codec" not in cluster.err
+
+
+def test_rates_that_only_look_like_gavel_s_are_told_so(muster: Muster, tmp_path: Path) -> None:
+    for content in (
+        '{"v100": 3}',
+        '{"v100": {"(1,": {}}}',
+        '{"v100": {}, "abacus": {"(1, 2)": {}}}',
+    ):
+        file = tmp_path / "rates.json"
+        file.write_text(content)
+        ran = muster("sim", "validate", "--points", file)
+        assert ran.code == 2
+        assert "as Gavel's rates do, but not their form" in ran.err
+
+
+def test_what_is_no_point_is_named_however_the_file_is_asked(
+    muster: Muster, tmp_path: Path
+) -> None:
+    file = tmp_path / "points.json"
+    odd = {"id": "odd", "kind": "allreduce", "gpu": "V100", "n_gpus": 8, "intra": "nvlink2"}
+    file.write_text(json.dumps([7, odd | {"bytes": 0, "time_us": 9}]))
+    for way in ((), ("--leave-largest-out",), ("--leave-one-out",), ("--fit",)):
+        ran = muster("sim", "validate", "--points", file, "--summary", *way)
+        assert ran.code == 0
+        assert "[0] (no system) was not predicted: is not a mapping" in ran.out
+        assert ("odd (no system) was not predicted: bytes must be above 0" in ran.out) == (
+            way != ("--leave-largest-out",)
+        )
