@@ -204,6 +204,17 @@ def test_a_network_cut_into_few_rows_loses_what_was_published(
     assert abs(found.points[0].error) < 0.08
 
 
+@pytest.mark.parametrize("gpus", [1, 4, 8])
+@pytest.mark.parametrize("framework", ["MXNet kvstore", "tf_cnn_benchmarks", "Horovod TF"])
+@pytest.mark.parametrize("data", ["real", "synthetic"])
+def test_what_a_baseline_itself_measured_is_found_again(
+    gpus: int, framework: str, data: str
+) -> None:
+    row = BASELINE | {"framework": framework, "data": data, "n_gpus": gpus, "gpus_per_node": gpus}
+    found = _validated(row, row | {"id": "p", "role": "point"})
+    assert found.points[0].predicted == pytest.approx(row["throughput"])
+
+
 def test_mxnet_waits_for_its_batches_and_a_device_that_prefetches_does_not() -> None:
     # What its AlexNet on a p2.16xlarge showed: flat at 4,000 images a second on sixteen K80.
     rows = BASELINE | {"model": "alexnet", "params": 61e6, "batch": 512, "gpu": "K80"}
