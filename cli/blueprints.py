@@ -9,7 +9,7 @@ from typing import Any
 
 from controlplane.kinds.asked_by_annotation import QUEUE_ANNOTATION
 from controlplane.kinds.manifest import PRIORITY_ANNOTATION, PRIORITY_CLASSES
-from controlplane.kinds.supplying import ANNOTATION as SUPPLIES_ANNOTATION
+from controlplane.requests import SUPPLIES_ANNOTATION
 
 API_VERSION = "kubeflow.org/v1"
 GPU = "nvidia.com/gpu"

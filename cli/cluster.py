@@ -9,13 +9,14 @@ from msgspec import to_builtins
 from rich.text import Text
 
 from cli.client import connect, run
-from cli.cluster_tables import nodes_table, queues_table, status
+from cli.cluster_tables import free_text, nodes_table, queues_table, status
 from cli.key_values import merged, read_settings, with_named
 from cli.options import output_option, url_option
 from cli.policy import POLICY
 from cli.tables import Column, Table, write, write_as
 from cli.times import span
-from controlplane.kinds.quantities import parse
+from controlplane.quantities import parse
+from controlplane.requests import CPU, MEMORY
 from controlplane.sharing import Policy
 from controlplane.views import JobView, NodeView, QueueView
 
@@ -42,19 +43,20 @@ def node() -> None:
     \b
     Examples:
       muster node list
+      muster node list -o wide        with free CPUs and memory
       muster node cordon rack-0-3     what runs there goes on; nothing starts
       muster node uncordon rack-0-3
     """
 
 
 @node.command("list")
-@output_option(*PLAIN)
+@output_option("table", "wide", "json", "yaml", "name")
 @url_option
 def node_list(output: str, url: str | None) -> None:
     """List the nodes of the cluster."""
     nodes = run(_nodes(url))
-    if output == "table":
-        write(nodes_table(nodes))
+    if output in ("table", "wide"):
+        write(nodes_table(nodes, wide=output == "wide"))
     else:
         _show(nodes, output)
 
@@ -77,10 +79,13 @@ def node_get(name: str, output: str, url: str | None) -> None:
         "GPUs": f"{found.gpus} {found.gpu_type}{memory}; {found.gpus_free} free",
         "Jobs": ", ".join(found.jobs) or "none",
     }
+    for name in found.resources:
+        title = {CPU: "CPUs", MEMORY: "Memory"}.get(name, name)
+        facts[title] = f"{free_text(found, name)} free"
     if found.message:
         facts["Message"] = found.message
     for title, value in facts.items():
-        write(Text.assemble((f"{title:<9}", "bold"), value))
+        write(Text.assemble((f"{title:<8} ", "bold"), value))
 
 
 async def _nodes(url: str | None) -> list[NodeView]:

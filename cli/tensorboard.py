@@ -5,7 +5,7 @@ import click
 from cli.client import connect, job_path, run
 from cli.complaints import Complaint
 from cli.options import JobName, job_argument, namespace_option, parse_job, url_option
-from controlplane.kinds.supplying import supplies_of
+from controlplane.requests import supplies_of
 from controlplane.supplies import TENSORBOARD_PORT
 from controlplane.views import JobDetail
 

@@ -9,6 +9,7 @@ from controlplane.errors import Rejected
 from controlplane.kinds.checking import problems
 from controlplane.model import JobSpec
 from controlplane.scheduling.placement import why_never_fits
+from controlplane.scheduling.shortage import why_never_enough
 from controlplane.world import World
 
 
@@ -50,9 +51,11 @@ def require_fit(world: World, spec: JobSpec) -> None:
         )
     # Until every node has been reported nothing can be ruled out. Where even as many ranks of the
     # largest kind find room as there are ranks at all, there is nothing to look for.
-    largest = max([role.gpus for role in spec.roles])
-    if not world.surveyed or spec.size <= world.room_for(largest):
+    if not world.surveyed:
         return
-    never = why_never_fits(spec, world.nodes_by_size)
+    largest = max([role.gpus for role in spec.roles])
+    never = why_never_enough(world, spec)
+    if not never and spec.size > world.room_for(largest):
+        never = why_never_fits(spec, world.nodes_by_size)
     if never:
         raise Rejected("can_never_fit", never)

@@ -4,9 +4,13 @@ Nodes are known by ordinal, the order in which they were first seen, so that a c
 depends on the state alone and not on the way that led to it. Free devices of a node are the bits
 of an integer. A device that several ranks share is free to nobody as a whole; who asks for a part
 of a device finds how much of it is taken in `shared`.
+
+What ranks request beside devices (cores, memory) is kept as what they hold of it, since most ranks
+request nothing; what a node offers of it changes only when the node does.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Mapping
 from functools import lru_cache
 
 # A device in thousandths.
@@ -16,7 +20,9 @@ WHOLE = 1_000
 class FreeDevices:
     """Free devices of every node, and the open nodes by how many they have free."""
 
-    __slots__ = ("by_count", "counts", "leaf_of", "leaves", "masks", "open", "shared")
+    __slots__ = (
+        "by_count", "counts", "held", "leaf_of", "leaves", "masks", "offers", "open", "shared",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.masks: list[int] = []
@@ -31,6 +37,11 @@ class FreeDevices:
         # How many devices are free -> the open nodes that have so many; and those numbers in order.
         self.by_count: dict[int, list[int]] = {}
         self.counts: list[int] = []
+        # Ordinal -> resource -> what ranks hold of it there. The inner ones are never changed, so
+        # that copies can share them.
+        self.held: dict[int, dict[str, int]] = {}
+        # Ordinal -> resource -> what the node has of it for ranks; one for all copies.
+        self.offers: dict[int, dict[str, int]] = {}
 
     def copy(self) -> "FreeDevices":
         """A copy that may be scribbled on."""
@@ -42,6 +53,8 @@ class FreeDevices:
         twin.shared = {o: taken.copy() for o, taken in self.shared.items()} if self.shared else {}
         twin.leaf_of = self.leaf_of
         twin.leaves = [counts.copy() for counts in self.leaves]
+        twin.held = self.held.copy()
+        twin.offers = self.offers
         return twin
 
     def watch(self, leaf_of: list[int] | None, leaves: int = 0) -> None:
@@ -131,6 +144,62 @@ class FreeDevices:
                 del self.shared[ordinal]
             self.release(ordinal, (1 << device) & whole)
 
+    def set_offers(self, ordinal: int, offers: dict[str, int]) -> None:
+        """States anew what a node has for ranks beside devices."""
+        if offers:
+            self.offers[ordinal] = offers
+        else:
+            self.offers.pop(ordinal, None)
+
+    def left(self, ordinal: int, resource: str) -> int | None:
+        """How much of a resource nobody holds there; None if there is no end of it."""
+        most = self.offers.get(ordinal, _NOTHING).get(resource)
+        return None if most is None else most - self.held.get(ordinal, _NOTHING).get(resource, 0)
+
+    def has_left(self, ordinal: int, amounts: Mapping[str, int]) -> bool:
+        """Whether one that requests so much finds it there."""
+        offers = self.offers.get(ordinal)
+        if not amounts or offers is None:
+            return True
+        held = self.held.get(ordinal, _NOTHING)
+        return all(
+            amount <= offers[name] - held.get(name, 0)
+            for name, amount in amounts.items()
+            if name in offers
+        )
+
+    def hold_amounts(self, ordinal: int, amounts: Mapping[str, int]) -> None:
+        """Takes what somebody requests beside devices."""
+        if not amounts:
+            return
+        held = self.held.get(ordinal, _NOTHING).copy()
+        for name, amount in amounts.items():
+            held[name] = held.get(name, 0) + amount
+        self.held[ordinal] = held
+
+    def hold_what_is_left(self, ordinal: int, amounts: Mapping[str, int]) -> None:
+        """The same, as far as it is there."""
+        found = {}
+        for name, amount in amounts.items():
+            left = self.left(ordinal, name)
+            found[name] = amount if left is None else min(amount, max(0, left))
+        self.hold_amounts(ordinal, found)
+
+    def release_amounts(self, ordinal: int, amounts: Mapping[str, int]) -> None:
+        """The opposite of `hold_amounts`."""
+        if not amounts:
+            return
+        held = self.held[ordinal].copy()
+        for name, amount in amounts.items():
+            held[name] = left = held[name] - amount
+            assert left >= 0, f"{name} of node {ordinal} was given back twice"
+            if not left:
+                del held[name]
+        if held:
+            self.held[ordinal] = held
+        else:
+            del self.held[ordinal]
+
     def _list(self, ordinal: int, count: int) -> None:
         """An open node has so many devices free from here on."""
         listed = self.by_count.get(count)
@@ -152,6 +221,9 @@ class FreeDevices:
             del listed[bisect_left(listed, ordinal)]
         if self.leaf_of is not None:
             self._count(ordinal, count, -1)
+
+
+_NOTHING: dict[str, int] = {}
 
 
 # Nodes are alike, so the same few devices are asked about again and again.

@@ -19,7 +19,7 @@ def check_indexes(world: Tenancy, twin: Tenancy) -> None:
         assert getattr(world, name).keys() == getattr(twin, name).keys(), name
     for name in _SAME_UNLESS_EMPTY:
         assert _filled(getattr(world, name)) == _filled(getattr(twin, name)), name
-    for name in ("masks", "open", "shared", "by_count", "counts"):
+    for name in ("masks", "open", "shared", "by_count", "counts", "held", "offers"):
         assert getattr(world.free, name) == getattr(twin.free, name), name
     assert world.free.counts == sorted(world.free.by_count)
 

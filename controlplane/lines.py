@@ -14,6 +14,7 @@ from controlplane.asks import asks_of, pods_selector
 from controlplane.attained import attained_step
 from controlplane.job import Job, attained_gpu_s
 from controlplane.model import PLAIN_SCHEDULING, JobSpec, Role, Scheduling
+from controlplane.requests import requests_of, says_nothing
 from controlplane.sharing import Discipline, Policy
 
 # Minus its priority, then what its discipline looks at, then the position at which it was queued,
@@ -60,11 +61,13 @@ def expected_s(spec: JobSpec, policy: Policy) -> float:
 
 
 def shape_of(spec: JobSpec, *, by_request: bool = False) -> Shape:
-    """With `by_request` also by what their pods request, for where that has a quota."""
+    """With `by_request` also by all that their pods request, for where that has a quota."""
     roles = spec.roles
     sizes: Shape = tuple([(role.replicas, role.gpus) for role in roles])
     if by_request:
         sizes = (*sizes, *[_encode(_requests(role)) for role in roles])
+    if not says_nothing(spec) and (requests := requests_of(spec)):
+        sizes = (*sizes, *[tuple(amounts.items()) for amounts in requests])
     asks, selector = about_places(asks_of(spec)), pods_selector(spec)
     plain = asks is PLAIN_SCHEDULING and not selector and spec.min_available is None
     if plain and not any(map(_is_special, roles)):

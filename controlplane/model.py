@@ -363,6 +363,10 @@ class NodeInfo(Value, frozen=True):
     taints: tuple[str, ...] = ()
     # Devices that nobody is given: sick ones, and those that others use.
     unusable: tuple[int, ...] = ()
+    # What ranks may request of it beside GPUs, and what of that other people's pods have: amounts
+    # as in `requests`. Of what is not named here there is as much as anybody wants.
+    resources: dict[str, int] = {}
+    used_by_others: dict[str, int] = {}
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -371,6 +375,12 @@ class NodeInfo(Value, frozen=True):
     @property
     def flavor(self) -> str:
         return self.labels.get("flavor", self.gpu_type)
+
+    @property
+    def offers(self) -> dict[str, int]:
+        """What is there for ranks in all, beside GPUs; less than nothing if others have too much."""
+        others = self.used_by_others
+        return {name: most - others.get(name, 0) for name, most in self.resources.items()}
 
 
 # What Kubernetes takes as a DNS-1035 label; a job's name becomes part of pod and service names.

@@ -7,6 +7,7 @@ from controlplane.attempt import Attempt, AttemptState, RankState
 from controlplane.devices import WHOLE
 from controlplane.job import Job, Phase
 from controlplane.model import JobSpec
+from controlplane.requests import written
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.decisions import Claim, Hold, Start
 from controlplane.scheduling.fitting import Fit
@@ -143,6 +144,11 @@ def node_view(world: World, node: Node) -> NodeView:
         cordoned=node.cordoned,
         message=node.message or node.cordon_reason,
         jobs=[full_name(world.jobs[job]) for job in held],
+        resources={name: written(name, most) for name, most in node.info.resources.items()},
+        resources_free={
+            name: written(name, max(0, world.free.left(node.ordinal, name) or 0))
+            for name in node.info.resources
+        },
     )
 
 

@@ -7,12 +7,15 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from controlplane import attempt as a
 from controlplane.attempt import HOLDING, Attempt, AttemptState
 from controlplane.devices import WHOLE, FreeDevices, mask_of
 from controlplane.job import Job, ranks_wanted
 from controlplane.lines import PLANS_AHEAD, expected_s
-from controlplane.model import Repair
+from controlplane.model import JobSpec, Repair
+from controlplane.requests import Amounts, of_rank, requests_of, says_nothing
 from controlplane.sharing import Discipline
 from controlplane.state import Node, State
 
@@ -53,8 +56,12 @@ class Tenancy(State):
         self._room: dict[int, int] = {}
         # What others have worked out about nodes, to be forgotten when those change.
         self.about_nodes: dict[str, Any] = {}
+        # What the ranks of each role request beside GPUs, of the jobs whose pods say anything, and
+        # the spec that says so.
+        self._requests: dict[str, tuple[JobSpec, tuple[Amounts, ...]]] = {}
         for node in self.nodes.values():
             self.free.set_node(node.ordinal, node.devices, is_open=node.takes_work)
+            self.free.set_offers(node.ordinal, node.info.offers)
             self._count_node(node, 1)
         for job in self.jobs.values():
             attempt = job.attempt
@@ -80,6 +87,19 @@ class Tenancy(State):
             room = sum(count * (size // gpus) if gpus else count for size, count in sizes)
             self._room[gpus] = room
         return room
+
+    def requests(self, job: Job) -> tuple[Amounts, ...]:
+        """What one rank of each role requests beside GPUs; nothing if none requests anything."""
+        spec = job.spec
+        if says_nothing(spec):
+            return ()
+        known = self._requests.get(job.id)
+        if known is not None and known[0] is spec:
+            return known[1]
+        found = requests_of(spec)
+        if found:
+            self._requests[job.id] = job.spec, found
+        return found
 
     def ranks_on(self, node: str) -> Iterator[tuple[Job, list[int]]]:
         """The jobs that hold something on a node, each with the ranks it has there."""
@@ -137,6 +157,32 @@ class Tenancy(State):
             self._give_back(job, old, left)
         if taken:
             self._take(job, new, taken)
+
+    def _follow_requests(self, before: Job, after: Job) -> None:
+        """A job has another spec: what its ranks hold is read off that from here on."""
+        attempt = before.attempt
+        asked, asks = self.requests(before), self.requests(after)
+        if attempt is None or attempt.state is _OVER or not (asked or asks):
+            return
+        held = [i for i, rank in enumerate(attempt.ranks) if rank.state in HOLDING]
+        if asked:
+            self._release_amounts(before.spec, asked, attempt, held)
+        if asks:
+            self._hold_amounts(after.spec, asks, attempt, held)
+
+    def _hold_amounts(
+        self, spec: JobSpec, requests: tuple[Amounts, ...], attempt: Attempt, ranks: Iterable[int]
+    ) -> None:
+        for rank in ranks:
+            if amounts := of_rank(spec, requests, rank):
+                self.free.hold_amounts(self.nodes[attempt.placement[rank].node].ordinal, amounts)
+
+    def _release_amounts(
+        self, spec: JobSpec, requests: tuple[Amounts, ...], attempt: Attempt, ranks: Iterable[int]
+    ) -> None:
+        for rank in ranks:
+            if amounts := of_rank(spec, requests, rank):
+                self.free.release_amounts(self.nodes[attempt.placement[rank].node].ordinal, amounts)
 
     def _note_growth(self, job: Job) -> None:
         if job.spec.grows and ranks_wanted(job):
@@ -204,6 +250,8 @@ class Tenancy(State):
                 gpus += len(slot.devices)
             tenants = self.tenants[slot.node]
             tenants[job.id] = tenants.get(job.id, 0) + 1
+        if requests := self.requests(job):
+            self._hold_amounts(job.spec, requests, attempt, ranks)
         self._charge(job.spec.queue, attempt.flavor, gpus, parts)
 
     def _give_back(self, job: Job, attempt: Attempt, ranks: Iterable[int]) -> None:
@@ -222,6 +270,8 @@ class Tenancy(State):
             tenants[job.id] -= 1
             if not tenants[job.id]:
                 del tenants[job.id]
+        if self.free.held and (requests := self.requests(job)):
+            self._release_amounts(job.spec, requests, attempt, ranks)
         self._charge(job.spec.queue, attempt.flavor, -gpus, -parts)
 
     def _charge(self, queue: str, flavor: str, gpus: int, parts: int) -> None:
@@ -238,13 +288,15 @@ class Tenancy(State):
         if old is None:
             self.node_names.append(node.name)
             self.tenants[node.name] = {}
-        else:
-            self._count_node(old, -1)
-        self._count_node(node, 1)
+        if old is None or not _differs_by_others_only(old, node):
+            if old is not None:
+                self._count_node(old, -1)
+            self._count_node(node, 1)
         mask = node.devices
         for job_id in self.tenants[node.name]:
             mask &= ~_held_on(node.name, self.jobs[job_id])
         self.free.set_node(node.ordinal, mask, is_open=node.takes_work)
+        self.free.set_offers(node.ordinal, node.info.offers)
 
     def _count_node(self, node: Node, change: int) -> None:
         self._room.clear()
@@ -269,6 +321,11 @@ class Tenancy(State):
                 job = self.jobs[job_id]
                 assert job.attempt is not None
                 self._note_holder(job, job.attempt)
+
+
+def _differs_by_others_only(old: Node, new: Node) -> bool:
+    """Whether nothing is new but what other people's pods request there, as happens all the time."""
+    return replace(old, info=replace(old.info, used_by_others=new.info.used_by_others)) == new
 
 
 def _changed(old: Attempt, new: Attempt) -> list[int]:

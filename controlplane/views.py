@@ -101,6 +101,9 @@ class NodeView(Struct, frozen=True, kw_only=True):
     cordoned: bool
     message: str
     jobs: list[str]
+    # What ranks may request beside GPUs, and what of that nobody has: as Kubernetes writes amounts.
+    resources: dict[str, str] = {}
+    resources_free: dict[str, str] = {}
 
 
 class QueueView(Struct, frozen=True, kw_only=True):

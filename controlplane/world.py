@@ -64,6 +64,8 @@ class World(Tenancy):
         """Brings the indexes from one state of a job to another."""
         old, new = before.phase, after.phase
         spec_changed = before.spec is not after.spec
+        if spec_changed:
+            self._follow_requests(before, after)
         if before.attempt is not after.attempt:
             self._follow_attempt(before.attempt, after)
         if spec_changed:
@@ -108,6 +110,7 @@ class World(Tenancy):
                 del self.by_phase[gone.phase][gone.id]
                 self._due_at.pop(gone.id, None)
                 self.gangs.pop(gone.id, None)
+                self._requests.pop(gone.id, None)
                 self.claimed.pop(gone.id, None)
             case e.NodeEvent():
                 old = self.nodes.get(event.node)

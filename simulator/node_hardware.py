@@ -35,13 +35,38 @@ class Hardware:
     price_h: float = 0.0
 
 
-def hardware_of(fields: Fields, server: Server | None, gpus: int, gpu_type: str) -> Hardware | None:
+def host_of(
+    fields: Fields, server: Server | None, gpu_type: str, gpus: int
+) -> tuple[Host, dict[str, int]]:
+    """A node's host, and what ranks may request of it: what is said of it, and nothing assumed.
+
+    A host of which nobody says how many cores it has holds as many ranks as one likes.
+    """
+    host = server.host if server else _usual(gpu_type, gpus)
+    said = {name for name in ("cpus", "memory_gb") if server is not None or fields.has(name)}
+    found = replace(
+        host,
+        cpus=fields.integer("cpus", host.cpus, least=1, most=CPUS_MAX),
+        memory_gb=fields.number("memory_gb", host.memory_gb, least=1.0),
+        storage_gbs=fields.number("storage_gbs", host.storage_gbs, least=1e-6),
+        storage_write_gbs=fields.number("storage_write_gbs", host.storage_write_gbs, least=1e-6),
+    )
+    # Memory is sold in powers of two, whatever its unit is called.
+    has = {
+        "cpu": ("cpus", found.cpus * 1_000),
+        "memory": ("memory_gb", int(found.memory_gb * 2**30)),
+    }
+    return found, {name: amount for name, (field, amount) in has.items() if field in said}
+
+
+def hardware_of(
+    fields: Fields, server: Server | None, gpus: int, gpu_type: str, host: Host
+) -> Hardware | None:
     """The hardware that a node's fields name; None for a GPU that the catalogue does not know.
 
     Such a node still takes jobs with given durations; only its physics is unknown.
     """
     said = {name: fields.text(name) for name in ("link", "net", "transport") if fields.has(name)}
-    host = _host(fields, server, gpu_type, gpus)
     price = fields.number("price_h", server.price_h if server else 0.0)
     try:
         gpu = find_gpu(gpu_type)
@@ -75,17 +100,6 @@ def _found(path: str, find: Callable[[], T]) -> T:
         return find()
     except UnknownHardware as unknown:
         raise BadCluster(path, str(unknown)) from None
-
-
-def _host(fields: Fields, server: Server | None, gpu_type: str, gpus: int) -> Host:
-    host = server.host if server else _usual(gpu_type, gpus)
-    return replace(
-        host,
-        cpus=fields.integer("cpus", host.cpus, least=1, most=CPUS_MAX),
-        memory_gb=fields.number("memory_gb", host.memory_gb, least=1.0),
-        storage_gbs=fields.number("storage_gbs", host.storage_gbs, least=1e-6),
-        storage_write_gbs=fields.number("storage_write_gbs", host.storage_write_gbs, least=1e-6),
-    )
 
 
 def _usual(gpu_type: str, gpus: int) -> Host:

@@ -15,7 +15,7 @@ from simulator.hardware.gpus import find_gpu
 from simulator.hardware.hosts import usual_host
 from simulator.hardware.links import find_link
 from simulator.hardware.networks import Fabric, find_network
-from simulator.node_hardware import Hardware, hardware_of, server_of
+from simulator.node_hardware import Hardware, hardware_of, host_of, server_of
 from simulator.pools import Pool, pool_of
 
 __all__ = [
@@ -45,6 +45,8 @@ class NodeModel:
     labels: Mapping[str, str] = field(default_factory=dict)
     # None for a GPU that the catalogue does not know; then only given durations can run there.
     hardware: Hardware | None = field(default=None, compare=False)
+    # What ranks may request beside GPUs, where somebody said: thousandths of cores, bytes of memory.
+    resources: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +151,11 @@ def _kind_of_node(fields: Fields, *, name: str, rack: str) -> NodeModel:
     gpu_type = fields.text("gpu_type", server.gpu if server else "")
     memory = fields.integer("gpu_memory_mib", 0, least=0, most=2**31)
     labels = fields.texts("labels")
-    hardware = hardware_of(fields, server, gpus, gpu_type)
+    host, resources = host_of(fields, server, gpu_type, gpus)
+    hardware = hardware_of(fields, server, gpus, gpu_type, host)
     if not memory and server is not None and hardware is not None:
         memory = int(hardware.gpu.memory_gb * 1024)
-    return NodeModel(name, rack, gpus, gpu_type, memory, labels, hardware)
+    return NodeModel(name, rack, gpus, gpu_type, memory, labels, hardware, resources)
 
 
 def _with_spot_pools(model: ClusterModel) -> ClusterModel:

@@ -11,7 +11,7 @@ from controlplane.attempt import Attempt
 from controlplane.job import Job
 from controlplane.kinds.kind import Files, Gang, Kind, Service, Told
 from controlplane.kinds.pod_group import pod_group
-from controlplane.kinds.supplying import supplies_of
+from controlplane.requests import supplies_of
 
 # A fresh SSH key pair: (private, public), each as the text of its file.
 KeyPair = Callable[[], tuple[str, str]]

@@ -78,4 +78,5 @@ def node_info(node: NodeModel) -> NodeInfo:
         gpu_memory_mib=node.gpu_memory_mib,
         rack=node.rack,
         labels=dict(node.labels),
+        resources=dict(node.resources),
     )

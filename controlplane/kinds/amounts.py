@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from controlplane.kinds import quantities as q
+from controlplane import quantities as q
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.structure import shown
 

@@ -10,11 +10,11 @@ from typing import Any, Literal, NamedTuple
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from controlplane import quantities as q
 from controlplane.attempt import RankState
 from controlplane.job import Job, Phase
 from controlplane.kinds import mpi_exec
 from controlplane.kinds import mpi_jobs as mpi
-from controlplane.kinds import quantities as q
 from controlplane.kinds.checking import check_choice
 from controlplane.kinds.conditions import timestamp
 from controlplane.kinds.findings import Findings
@@ -22,7 +22,6 @@ from controlplane.kinds.kind import Form, Gang, Submission, Told
 from controlplane.kinds.manifest import Metadata, RunPolicy, written_metadata, written_policy
 from controlplane.kinds.mpi_v2beta1 import launcher_last
 from controlplane.kinds.pods import (
-    GPU_RESOURCES,
     PodTemplate,
     ReplicaSpec,
     Resources,
@@ -31,6 +30,7 @@ from controlplane.kinds.pods import (
 )
 from controlplane.kinds.structure import shown
 from controlplane.model import RestartRule, Role
+from controlplane.requests import GPU_RESOURCES
 
 V1ALPHA1 = mpi.Generation("kubeflow.org/v1alpha1", restart={})
 LABELS = {"group": "group_name", "job": "mpi_job_name", "role": "mpi_role_type"}

@@ -8,10 +8,10 @@ that is only a limit, init containers and overhead are missed, and roles come in
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from controlplane.kinds import quantities as q
 from controlplane.kinds.kind import Gang
 from controlplane.kinds.manifest import DEFAULT_TIMEOUT_S
 from controlplane.model import JobSpec, Role, Value
+from controlplane.requests import Quantities, add_up, pod_requests
 
 VOLCANO_QUEUE = "scheduling.volcano.sh/queue-name"
 LAUNCHER = "Launcher"
@@ -21,8 +21,6 @@ TIMEOUTS_S = {
     ("MPIJob", "kubeflow.org/v2beta1"): 0,
     ("TrainJob", "trainer.kubeflow.org/v1alpha1"): 60,
 }
-
-Amounts = dict[str, q.Quantity]
 
 
 class PodGroup(Value, frozen=True, kw_only=True):
@@ -106,9 +104,10 @@ def _min_resources(
         return {name: str(amount) for name, amount in given.items()}
     if members == 0:
         return None
-    total: Amounts = {}
+    total: Quantities = {}
     for role, count in _first(spec, members, priorities):
-        _add(total, {name: each.times(count) for name, each in pod_requests(role.template).items()})
+        asked = pod_requests(role.template)
+        add_up(total, {name: each.times(count) for name, each in asked.items()})
     return {name: str(total[name]) for name in sorted(total)}
 
 
@@ -127,55 +126,3 @@ def _first(
         count = min(role.replicas, left)
         left -= count
         yield role, count
-
-
-def pod_requests(template: Mapping[str, Any]) -> Amounts:
-    """What Kubernetes counts for one pod.
-
-    The sum of its containers and sidecars, or what one of its init containers needs while it runs
-    if that is more; and its overhead.
-    """
-    pod = template.get("spec") or {}
-    running: Amounts = {}
-    highest: Amounts = {}
-    for container in pod.get("initContainers") or ():
-        asked = _requests(container)
-        if container.get("restartPolicy") == "Always":
-            _add(running, asked)
-            asked = running
-        else:
-            asked = _sum(running, asked)
-        for name, amount in asked.items():
-            highest[name] = max(highest.get(name, q.NOTHING), amount, key=lambda each: each.amount)
-    for container in pod.get("containers") or ():
-        _add(running, _requests(container))
-    for name, amount in highest.items():
-        running[name] = max(running.get(name, q.NOTHING), amount, key=lambda each: each.amount)
-    _add(running, _amounts(pod.get("overhead") or {}))
-    return running
-
-
-def _requests(container: Mapping[str, Any]) -> Amounts:
-    """Resource by resource: what is requested, or else the limit."""
-    resources = container.get("resources") or {}
-    return _amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
-
-
-def _amounts(given: Mapping[str, Any]) -> Amounts:
-    found = {}
-    for name, text in given.items():
-        amount = q.parse(text)
-        assert amount is not None, f"{name}: {text!r} was let in though it is no amount"
-        found[name] = amount
-    return found
-
-
-def _sum(one: Amounts, other: Amounts) -> Amounts:
-    total = dict(one)
-    _add(total, other)
-    return total
-
-
-def _add(total: Amounts, more: Amounts) -> None:
-    for name, amount in more.items():
-        total[name] = total[name].plus(amount) if name in total else amount

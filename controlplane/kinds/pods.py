@@ -15,8 +15,7 @@ from controlplane.kinds.amounts import check_amounts, check_init_containers
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.structure import shown
 from controlplane.model import RestartRule, Role
-
-GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+from controlplane.requests import GPU_RESOURCES
 
 
 class Kept(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from controlplane.kinds import quantities
+from controlplane import quantities
 from controlplane.model import JobSpec
+from controlplane.requests import SUPPLIES_ANNOTATION
 from controlplane.supplies import NO_SUPPLIES, Claim, Supplies
 
-ANNOTATION = "muster.dev/supplies"
 GPU = "nvidia.com/gpu"
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -26,28 +26,14 @@ _RESOURCE = re.compile(r"([a-z0-9.-]+/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?
 Problem = tuple[str, str]
 
 
-def supplies_of(spec: JobSpec) -> Supplies:
-    """What the job asks for; an annotation counts where the form has no field for it."""
-    if spec.supplies != NO_SUPPLIES:
-        return spec.supplies
-    told = spec.annotations.get(ANNOTATION)
-    if told is None:
-        return NO_SUPPLIES
-    try:
-        return msgspec.json.decode(told, type=Supplies)
-    except (msgspec.MsgspecError, UnicodeEncodeError):
-        # It was refused when it was submitted, unless the log is older than the rule.
-        return NO_SUPPLIES
-
-
 def problems(spec: JobSpec) -> Iterator[Problem]:
     """All that is wrong, each with the path of its field."""
-    told = spec.annotations.get(ANNOTATION)
+    told = spec.annotations.get(SUPPLIES_ANNOTATION)
     if told is None:
         if spec.supplies is not NO_SUPPLIES:
             yield from _problems("spec.supplies", spec.supplies)
         return
-    path = f"metadata.annotations[{ANNOTATION}]"
+    path = f"metadata.annotations[{SUPPLIES_ANNOTATION}]"
     if spec.supplies != NO_SUPPLIES:
         yield path, "say it here or in spec.supplies, not in both"
         return

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from controlplane import quantities as q
 from controlplane.kinds import hostfile
-from controlplane.kinds import quantities as q
 from controlplane.kinds.kind import Files, Gang, Service, Told
 from controlplane.kinds.pods import ContainerPort
 from controlplane.kinds.trainer_runtimes import LAUNCHER, NODE, PORT, RUNTIMES, Runtime

@@ -14,6 +14,7 @@ from controlplane.attempt import HOLDING
 from controlplane.devices import FreeDevices, lowest, mask_of
 from controlplane.lines import Shape
 from controlplane.model import Slot
+from controlplane.scheduling.asking import counts
 from controlplane.scheduling.fitting import Fit, fit, has_room
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.quota_ahead import QuotaAhead, Use, is_limited
@@ -224,13 +225,14 @@ class Planner:
         return ahead.allows_until(now + self.runs_s(gang))
 
     def _timeline_for(self, gang: Gang) -> Timeline | WholeTimeline:
-        """One that knows parts of devices only where somebody has or wants some."""
-        shares = bool(gang.parts or gang.pins or self._snapshot.free.shared)
-        shares = shares or any(planned.fit.shares for planned in self.planned)
+        """One that knows more than whole devices only where somebody has or wants more."""
+        more = bool(gang.parts or gang.pins or self._snapshot.free.shared)
+        more = more or counts(self._snapshot.free, gang)
+        more = more or any(planned.fit.shares for planned in self.planned)
         timeline = self._timeline
-        if timeline is None or (shares and isinstance(timeline, WholeTimeline)):
+        if timeline is None or (more and isinstance(timeline, WholeTimeline)):
             ends, snapshot = self._ends(), self._snapshot
-            if shares:
+            if more:
                 timeline = Timeline(snapshot, ends, self._leaves)
             else:
                 timeline = WholeTimeline(snapshot, ends, self._devices_of)
@@ -271,9 +273,7 @@ class Planner:
         if starting is not None:
             snapshot.give_back_fit(view, starting[1])
             return
-        attempt = snapshot.world.jobs[job_id].attempt
-        assert attempt is not None
-        snapshot.give_back(view, attempt)
+        snapshot.give_back(view, snapshot.world.jobs[job_id])
 
 
 def _devices_max(gang: Gang) -> int:

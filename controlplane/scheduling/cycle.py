@@ -56,7 +56,7 @@ def placed(world: World, job: Job, found: Fit, now: float) -> GangPlaced:
         step, gpus = attained_step(had), gpus_of(found)
         step_at = next_step_at(step, had_gpu_s=had, gpus=gpus, at=now)
     safe = safe_until(world, job, now)
-    where, shares, flavor = found
+    where, shares, flavor, _ = found
     return GangPlaced(job.id, number, where, shares, flavor, had, step_at, safe)
 
 
@@ -122,7 +122,9 @@ class Pass:
     def _repair(self, job: Job) -> None:
         found = repair(self.snapshot, job)
         if isinstance(found, Replace):
-            self.snapshot.hold(self.snapshot.free, Fit(found.slots))
+            asked = self.snapshot.gang(job.id).amounts
+            amounts = tuple(asked[rank] for rank in found.ranks) if asked else ()
+            self.snapshot.hold(self.snapshot.free, Fit(found.slots, amounts=amounts))
             self.decisions.append(found)
         elif isinstance(found, GiveUp):
             self.snapshot.evict(job)

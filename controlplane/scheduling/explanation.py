@@ -5,12 +5,14 @@ Several tiers may be in the way of one gang; each is told. The first is the one 
 
 from controlplane.devices import WHOLE
 from controlplane.job import Job
+from controlplane.scheduling.asking import counts
 from controlplane.scheduling.fitting import accepts, fit
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.placement import why_never_fits
 from controlplane.scheduling.quota import ANY, RESOURCE
 from controlplane.scheduling.quota_gate import lacking
 from controlplane.scheduling.reasons import Reason, reason
+from controlplane.scheduling.shortage import Shortage, shortage, why_never_enough
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.scheduling.topology import Room, topology_of
 from controlplane.sharing import QuotaModel
@@ -27,6 +29,7 @@ def explain(
     if head:
         found.append(_behind(snapshot, gang, snapshot.job(head)))
     never = why_never_fits(gang.spec, snapshot.world.nodes_by_size)
+    never = never or why_never_enough(snapshot.world, gang.spec)
     if never:
         found.append(_never(snapshot, gang, never))
     if code in _DIRECT:
@@ -49,6 +52,8 @@ def refined(snapshot: Snapshot, gang: Gang, code: str) -> str:
     """Which lack of room it is, as far as counting tells."""
     if code != "insufficient_capacity" or gang.gpus > snapshot.free.total:
         return code
+    if _shortage(snapshot, gang, ANY) is not None:
+        return code
     return "fragmented" if gang.topology is None else "topology_unsatisfied"
 
 
@@ -62,6 +67,8 @@ def brief(snapshot: Snapshot, gang: Gang, code: str, flavor: str = ANY) -> Reaso
     if quota:
         return quota[0]
     left = snapshot.free.total
+    if gang.gpus <= left and (lack := _shortage(snapshot, gang, flavor)) is not None:
+        return reason(code, lack.message, needed=lack.ranks, available=lack.room)
     told = f"it needs {gang.gpus} GPUs; {left} are free"
     if code in ("fragmented", "topology_unsatisfied"):
         told += ", but not where its ranks could use them"
@@ -192,6 +199,13 @@ def _room(snapshot: Snapshot, gang: Gang, flavor: str) -> list[Reason]:
     if not willing:
         told = "no node has what its selector asks for and takes it with its taints"
         return [reason("no_matching_node", told, available=0, helps="label or untaint nodes")]
+    if (lack := shortage(world, free, gang, flavor, willing)) is not None:
+        return [
+            reason(
+                "insufficient_capacity", lack.message, needed=lack.ranks, available=lack.room,
+                by_domain=lack.by_node, helps="others end there, or the ranks request less",
+            )
+        ]  # fmt: skip
     left = sum(free.masks[n.ordinal].bit_count() for n in willing if free.open[n.ordinal])
     if gang.gpus > left:
         told = f"it needs {gang.gpus} GPUs; {left} are free"
@@ -225,6 +239,14 @@ def _room(snapshot: Snapshot, gang: Gang, flavor: str) -> list[Reason]:
             needed=len(gang.needs), available=room,
         ),
     ]  # fmt: skip
+
+
+def _shortage(snapshot: Snapshot, gang: Gang, flavor: str) -> Shortage | None:
+    world = snapshot.world
+    if not counts(snapshot.free, gang):
+        return None
+    willing = [node for node in world.nodes.values() if not node.removed]
+    return shortage(world, snapshot.free, gang, flavor, willing)
 
 
 def _topology(snapshot: Snapshot, gang: Gang) -> Reason:

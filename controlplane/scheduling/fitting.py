@@ -4,14 +4,18 @@
 `placement.choose`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from controlplane.asks import tolerates
-from controlplane.devices import WHOLE, FreeDevices, lowest, mask_of
-from controlplane.model import Cause, Placement, Role, Slot, TopologyAsk
+from controlplane.devices import WHOLE, FreeDevices
+from controlplane.model import Cause, Placement, Slot
+from controlplane.requests import NO_AMOUNTS, Amounts
+from controlplane.scheduling.asking import counts, pack, spaces_of
 from controlplane.scheduling.gangs import Gang
+from controlplane.scheduling.near import choose_near
 from controlplane.scheduling.packing_search import choose_any
+from controlplane.scheduling.parts import take_part, take_pinned
 from controlplane.scheduling.placement import (
     Chosen,
     Pool,
@@ -19,15 +23,6 @@ from controlplane.scheduling.placement import (
     choose_apart,
     choose_emptiest,
     slots,
-    spread_needs,
-)
-from controlplane.scheduling.topology import (
-    Domain,
-    Room,
-    Spread,
-    domains_for,
-    spread,
-    topology_of,
 )
 from controlplane.state import Node
 from controlplane.world import World
@@ -36,11 +31,15 @@ PACKINGS = {"pack": choose, "spread": choose_apart, "pack_emptiest": choose_empt
 
 
 class Fit(NamedTuple):
-    """Where every rank goes, and the part of its device that it gets (0 for whole devices)."""
+    """Where every rank goes, and the part of its device that it gets (0 for whole devices).
+
+    `amounts` is what each of them requests beside devices, if any does.
+    """
 
     placement: Placement
     shares: tuple[int, ...] = ()
     flavor: str = ""
+    amounts: tuple[Amounts, ...] = ()
 
 
 def fit(world: World, free: FreeDevices, gang: Gang, flavor: str = "") -> Fit | None:
@@ -176,7 +175,8 @@ def _fit_within(
         chosen = _choose(world, free, gang, allowed)
         if chosen is None:
             return None
-        return Fit(slots(free, chosen, gang.size, world.node_names.__getitem__))
+        where = slots(free, chosen, gang.size, world.node_names.__getitem__)
+        return Fit(where, amounts=gang.amounts)
     return _fit_parts(world, free.copy(), gang, allowed)
 
 
@@ -186,75 +186,14 @@ def _choose(
     if not has_room(free, gang):
         return None
     if gang.topology is not None:
-        return _choose_near(world, free, gang, gang.topology, allowed)
+        return choose_near(world, free, gang, gang.topology, allowed)
     packing = gang.asks.packing or world.policy.packing
+    if counts(free, gang):
+        nodes = range(len(free.masks)) if allowed is None else sorted(allowed)
+        return pack(spaces_of(free, gang, nodes), gang.kin, packing)
     listed = free if allowed is None else Pool(free, sorted(allowed))
     chosen = PACKINGS.get(packing, choose)(listed, gang.needs)
     return choose_any(listed, gang.needs) if chosen is None and gang.mixed else chosen
-
-
-def _choose_near(
-    world: World, free: FreeDevices, gang: Gang, ask: TopologyAsk, allowed: frozenset[int] | None
-) -> Chosen | None:
-    tree = topology_of(world)
-    if free.leaf_of is None:
-        # The copy was made before the tree; it counts for itself from here on.
-        free.watch(world.free.leaf_of, len(world.free.leaves))
-    slice_level = tree.level(ask.slice_level) if ask.slice_size else 0
-    if slice_level is None:
-        return None
-    size = ask.slice_size
-    room = Room(
-        free, max(1, gang.largest), allowed=allowed, slice_level=slice_level, slice_size=size
-    )
-    ranks = len(gang.needs)
-    if size and ranks % size:
-        return None
-    for domains in domains_for(tree, ask):
-        if ask.exclusive:
-            domains = [domain for domain in domains if _is_empty(world, free, domain)]
-        if gang.uniform:
-            fitting = [(room.of(domain), i) for i, domain in enumerate(domains)]
-            fitting = [pair for pair in fitting if pair[0] >= ranks]
-            if fitting:
-                found: Spread = []
-                spread(domains[min(fitting)[1]], ranks, room, found)
-                return spread_needs(gang.needs, found)
-        else:
-            chosen = _choose_mixed(free, gang, domains, allowed)
-            if chosen is not None:
-                return chosen
-    return None
-
-
-def _choose_mixed(
-    free: FreeDevices, gang: Gang, domains: Iterable[Domain], allowed: frozenset[int] | None
-) -> Chosen | None:
-    """Ranks of different sizes: the tightest domain in which they find room, and further down."""
-    found: tuple[int, int, Domain, Chosen] | None = None
-    for index, domain in enumerate(domains):
-        ordinals = [o for o in domain.nodes if allowed is None or o in allowed]
-        total = sum(free.masks[o].bit_count() for o in ordinals if free.open[o])
-        if total >= gang.gpus and (found is None or (total, index) < found[:2]):
-            pool = Pool(free, ordinals)
-            chosen = choose(pool, gang.needs) or choose_any(pool, gang.needs)
-            if chosen is not None:
-                found = (total, index, domain, chosen)
-    if found is None:
-        return None
-    inner = _choose_mixed(free, gang, found[2].children, allowed)
-    return inner or found[3]
-
-
-def _is_empty(world: World, free: FreeDevices, domain: Domain) -> bool:
-    """Whether nobody has anything there, and nothing was given away there in this pass."""
-    for ordinal in domain.nodes:
-        node = world.nodes[world.node_names[ordinal]]
-        if free.masks[ordinal] != node.devices or free.shared.get(ordinal):
-            return False
-        if world.tenants[node.name] and not free.open[ordinal]:
-            return False
-    return True
 
 
 # ---------------------------------------------------------------- named devices and parts of them
@@ -266,17 +205,17 @@ def _fit_parts(
     """On a copy of what is free, which is used up."""
     found: dict[int, tuple[Slot, int]] = {}
     for rank, role in gang.pins:
-        pinned = _pinned(world, free, role, allowed)
+        pinned = take_pinned(world, free, role, _asked(gang, rank), allowed)
         if pinned is None:
             return None
         found[rank] = pinned
     for rank, role in gang.parts:
-        part = _part(world, free, role, allowed)
+        part = take_part(world, free, role, _asked(gang, rank), allowed)
         if part is None:
             return None
         found[rank] = part
     chosen: Chosen | None = []
-    if gang.needs:
+    if gang.needs or (gang.kin and counts(free, gang)):
         chosen = _choose(world, free, gang, allowed)
     if chosen is None:
         return None
@@ -292,93 +231,12 @@ def _fit_parts(
     placement = tuple([company if slot is None else slot for slot in where])
     if any(slot is None for slot in placement):
         return None
-    return Fit(tuple(s for s in placement if s is not None), tuple(shares) if any(shares) else ())
+    return Fit(
+        tuple(s for s in placement if s is not None),
+        tuple(shares) if any(shares) else (),
+        amounts=gang.amounts,
+    )
 
 
-def _pinned(
-    world: World, free: FreeDevices, role: Role, allowed: frozenset[int] | None
-) -> tuple[Slot, int] | None:
-    node = world.nodes.get(role.node)
-    if node is None or (allowed is not None and node.ordinal not in allowed):
-        return None
-    ordinal = node.ordinal
-    if not free.open[ordinal]:
-        return None
-    share = _share(node, role)
-    if share is not None and share:
-        device = role.devices[0] if role.devices else None
-        return _take_part(free, node, share, device)
-    mask = free.masks[ordinal]
-    if role.devices:
-        wanted = mask_of(role.devices)
-        if mask & wanted != wanted:
-            return None
-        free.hold(ordinal, wanted)
-        return Slot(node.name, role.devices), 0
-    if mask.bit_count() < role.gpus:
-        return None
-    devices = lowest(mask, role.gpus)
-    free.hold(ordinal, mask_of(devices))
-    return Slot(node.name, devices), 0
-
-
-def _part(
-    world: World, free: FreeDevices, role: Role, allowed: frozenset[int] | None
-) -> tuple[Slot, int] | None:
-    """A device that others share already and that it fills best, else one of the fullest node."""
-    best: tuple[int, int, int, int] | None = None
-    for ordinal, taken in free.shared.items():
-        if not free.open[ordinal] or (allowed is not None and ordinal not in allowed):
-            continue
-        share = _share(world.nodes[world.node_names[ordinal]], role)
-        for device, used in taken.items():
-            if share is not None and used + share <= WHOLE:
-                offer = (WHOLE - used - share, ordinal, device, share)
-                best = offer if best is None else min(best, offer)
-    if best is not None:
-        _, ordinal, device, share = best
-        free.hold_share(ordinal, device, share)
-        return Slot(world.node_names[ordinal], (device,)), share
-    for count in free.counts:
-        for ordinal in free.by_count[count] if count else ():
-            if allowed is not None and ordinal not in allowed:
-                continue
-            node = world.nodes[world.node_names[ordinal]]
-            share = _share(node, role)
-            if share is not None:
-                return _take_part(free, node, share, None)
-    return None
-
-
-def _take_part(
-    free: FreeDevices, node: Node, share: int, device: int | None
-) -> tuple[Slot, int] | None:
-    """A part of this device of a node, or of any of its devices."""
-    taken = free.shared.get(node.ordinal, {})
-    if device is None:
-        shared = [(WHOLE - used - share, d) for d, used in taken.items() if used + share <= WHOLE]
-        if shared:
-            device = min(shared)[1]
-        elif free.masks[node.ordinal]:
-            device = lowest(free.masks[node.ordinal], 1)[0]
-        else:
-            return None
-    elif device in taken:
-        if taken[device] + share > WHOLE:
-            return None
-    elif not free.masks[node.ordinal] >> device & 1:
-        return None
-    free.hold_share(node.ordinal, device, share)
-    return Slot(node.name, (device,)), share
-
-
-def _share(node: Node, role: Role) -> int | None:
-    """Thousandths of one of the node's devices, or None when they are too small or unknown."""
-    if role.gpu_share:
-        return role.gpu_share
-    if not role.gpu_memory_mib:
-        return 0
-    memory = node.info.gpu_memory_mib
-    if memory < role.gpu_memory_mib:
-        return None
-    return -(-role.gpu_memory_mib * WHOLE // memory)
+def _asked(gang: Gang, rank: int) -> Amounts:
+    return gang.amounts[rank] if gang.amounts else NO_AMOUNTS

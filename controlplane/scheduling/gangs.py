@@ -1,35 +1,54 @@
 """A job as the scheduler sees it: what it needs, worked out once and kept as long as its spec."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from controlplane.asks import asks_of, pods_selector
 from controlplane.devices import WHOLE
 from controlplane.job import Job
-from controlplane.kinds.pod_group import pod_requests
 from controlplane.lines import Shape, about_places, shape_of
 from controlplane.model import PLAIN_SCHEDULING, JobSpec, Role, TopologyAsk
+from controlplane.requests import (
+    Amounts,
+    by_rank,
+    requests_of,
+    role_requests,
+    says_nothing,
+    supplies_of,
+)
 from controlplane.world import World
 
 # How many GPUs each rank needs, largest first, with the rank's number.
 Needs = list[tuple[int, int]]
 
+# How much there is, or is needed, of GPUs and then of each resource that a gang requests.
+Vector = tuple[int, ...]
+
 _NO_TOPOLOGY = TopologyAsk()
+
+
+class Kin(NamedTuple):
+    """Ranks of a gang that need the same of a node."""
+
+    need: Vector
+    ranks: Sequence[int]
 
 
 class Gang:
     """One gang's needs. `milli` is its quota, in thousandths of a GPU."""
 
     __slots__ = (
-        "asks", "by_request", "elastic", "expected_s", "gpus", "id", "largest", "memories_mib", "milli", "needs", "parts", "pins", "plain",
-        "pods_selector", "preemptible", "priority", "queue", "shape", "size", "spec", "topology", "uniform",
+        "amounts", "asks", "by_request", "elastic", "expected_s", "gpus", "id", "kin", "largest", "memories_mib", "milli", "needs", "parts", "pins", "plain",
+        "pods_selector", "preemptible", "priority", "queue", "resources", "shape", "size", "spec", "topology", "uniform",
     )  # fmt: skip
 
     def amount(self, resource: str, ranks: Iterable[int] | None = None) -> int:
         """Thousandths of something else than GPUs that its pods request, or those of some ranks."""
+        spec = self.spec
         if ranks is None:
-            return sum(role.replicas * _requested(role, resource) for role in self.spec.roles)
-        size = self.spec.size
-        return sum(_requested(self.spec.role_of(i)[0], resource) for i in ranks if i < size)
+            return sum(role.replicas * _requested(spec, role, resource) for role in spec.roles)
+        size = spec.size
+        return sum(_requested(spec, spec.role_of(i)[0], resource) for i in ranks if i < size)
 
     @property
     def mixed(self) -> bool:
@@ -89,15 +108,33 @@ class Gang:
         self.memories_mib = memories_mib
         self.milli = self.gpus * WHOLE + pinned + shared
         self.topology = None if asks.topology == _NO_TOPOLOGY else asks.topology
+        # What each rank requests beside GPUs; empty if nobody requests anything.
+        self.amounts: tuple[Amounts, ...] = ()
+        # The names of that in order; and the ranks that may go anywhere, those that need most first.
+        self.resources: list[str] = []
+        self.kin: list[Kin] = []
+        if not says_nothing(spec) and (requests := requests_of(spec)):
+            self.amounts = by_rank(spec, requests)
+            self.resources = sorted({name for each in requests for name in each})
+            self.kin = self.kin_among(range(rank))
         asks_nothing = about_places(asks) is PLAIN_SCHEDULING and not self.pods_selector
-        self.plain = asks_nothing and not self.parts and not self.pins
+        self.plain = asks_nothing and not self.parts and not self.pins and not self.amounts
+
+    def kin_among(self, ranks: Iterable[int]) -> list[Kin]:
+        """Those of these ranks that may go anywhere, by what they need; who needs most comes first."""
+        gpus = {rank: count for count, rank in self.needs}
+        bound = {rank for rank, _ in (*self.pins, *self.parts)}
+        found: dict[Vector, list[int]] = {}
+        for rank in ranks:
+            if rank not in bound:
+                asked = [self.amounts[rank].get(name, 0) for name in self.resources]
+                found.setdefault((gpus.get(rank, 0), *asked), []).append(rank)
+        return [Kin(need, found[need]) for need in sorted(found, reverse=True)]
 
 
-def _requested(role: Role, resource: str) -> int:
+def _requested(spec: JobSpec, role: Role, resource: str) -> int:
     """What one pod of the role requests."""
-    if not role.template:
-        return 0
-    amount = pod_requests(role.template).get(resource)
+    amount = role_requests(role, supplies_of(spec)).get(resource)
     return 0 if amount is None else round(amount.amount * WHOLE)
 
 

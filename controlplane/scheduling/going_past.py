@@ -12,6 +12,7 @@ from math import inf
 
 from controlplane.devices import FreeDevices
 from controlplane.lines import Alike, Waiting
+from controlplane.scheduling.asking import counts
 from controlplane.scheduling.backfill import Planner
 from controlplane.scheduling.fitting import Fit, could_fit
 from controlplane.scheduling.gangs import Gang
@@ -224,7 +225,7 @@ class GoingPast:
         found: list[Waiting] = []
         for alike in line.by_shape.values():
             gang = self._snapshot.gang(alike.order[0][3])
-            found += [p for p in alike.untold(_code(gang, room)) if p > after]
+            found += [p for p in alike.untold(self._code(gang, room)) if p > after]
         return sorted(found)
 
     def _tell_before(self, place: Waiting | None) -> None:
@@ -240,7 +241,7 @@ class GoingPast:
             if waiting[3] not in self._started and waiting[3] not in self._seen:
                 gang = self._snapshot.gang(waiting[3])
                 if not is_grouped(gang):
-                    self._holder.hold(gang, _code(gang, room))
+                    self._holder.hold(gang, self._code(gang, room))
         del untold[:done]
 
     def _tell_again(self, starts: Gang, room: int) -> None:
@@ -250,15 +251,23 @@ class GoingPast:
         news = set(self._untold)
         for alike in self._line.by_shape.values():
             gang = self._snapshot.gang(alike.order[0][3])
-            code = _code(gang, left)
-            if code != _code(gang, room):
+            code = self._code(gang, left)
+            # What was left of other things than devices before nobody knows any more.
+            if gang.amounts or code != self._code(gang, room):
                 news.update(p for p in alike.untold(code) if p > place)
         if len(news) > len(self._untold):
             self._untold = sorted(news)
 
+    def _code(self, gang: Gang, room: int) -> str:
+        """Whether it lacks room, with so many devices free, or would be in somebody's way."""
+        free = self._snapshot.free
+        if gang.gpus > room or (counts(free, gang) and self._lacks_room(gang, free)):
+            return "insufficient_capacity"
+        return "would_delay_planned_start"
 
-def _code(gang: Gang, room: int) -> str:
-    return "insufficient_capacity" if gang.gpus > room else "would_delay_planned_start"
+    def _lacks_room(self, gang: Gang, free: FreeDevices) -> bool:
+        world, flavors = self._snapshot.world, self._gate.flavors(gang)
+        return not any(could_fit(world, free, gang, flavor) for flavor in flavors)
 
 
 def is_grouped(gang: Gang) -> bool:

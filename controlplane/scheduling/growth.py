@@ -73,4 +73,6 @@ def _so_many(snapshot: Snapshot, job: Job, ranks: range) -> tuple[Gang, Fit] | N
     if QuotaGate(snapshot).code(more, attempt.flavor):
         return None
     placement = place_beside(snapshot, whole, job, list(ranks))
-    return None if placement is None else (more, Fit(placement, flavor=attempt.flavor))
+    if placement is None:
+        return None
+    return more, Fit(placement, flavor=attempt.flavor, amounts=more.amounts)

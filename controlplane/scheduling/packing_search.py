@@ -5,7 +5,8 @@ sizes that would fit. Then this looks through all ways that differ: nodes with e
 are one and the same, and so are ranks of one size. What is known not to work is not tried again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
 
 from controlplane.scheduling.gangs import Needs
 from controlplane.scheduling.placement import Chosen, Listed
@@ -38,23 +39,27 @@ def choose_any(free: Listed, needs: Needs) -> Chosen | None:
         return None
     counts = sorted(n for n in free.by_count if n)
     rooms = tuple((n, min(len(free.by_count[n]), len(needs))) for n in counts)
-    found = _Search([gpus for gpus, _ in needs]).run(rooms)
+    found = Search([gpus for gpus, _ in needs], _ways).run(rooms)
     return None if found is None else _on_nodes(free, needs, found)
 
 
-# How many nodes have so many devices free, fewest first.
-Rooms = tuple[tuple[int, int], ...]
+# What nodes have free, and how many of them have just that; those that have least first.
+Room = TypeVar("Room")
+Rooms = tuple[tuple[Room, int], ...]
+# The rooms that a rank of some size may go to, the one that it fills best first, and what is left then.
+Ways = Callable[[Room, Rooms[Room]], Iterator[tuple[Room, Rooms[Room]]]]
 
 
-class _Search:
-    def __init__(self, sizes: list[int]) -> None:
+class Search(Generic[Room]):
+    def __init__(self, sizes: Sequence[Room], ways: Ways[Room]) -> None:
         self._sizes = sizes
-        self._hopeless: set[tuple[int, Rooms]] = set()
+        self._ways = ways
+        self._hopeless: set[tuple[int, Rooms[Room]]] = set()
 
-    def run(self, rooms: Rooms) -> list[int] | None:
+    def run(self, rooms: Rooms[Room]) -> list[Room] | None:
         """For each rank how much was free on the node it goes to just before; None if it fails."""
-        sizes, chosen = self._sizes, list[int]()
-        ways = [self._ways(0, rooms)]
+        sizes, chosen = self._sizes, list[Room]()
+        ways = [self._ways(sizes[0], rooms)]
         while ways:
             step = next(ways[-1], None)
             if step is None:
@@ -72,19 +77,18 @@ class _Search:
                 continue
             # Looked at from here on; whoever comes this way again need not.
             self._hopeless.add(key)
-            ways.append(self._ways(len(chosen), left))
+            ways.append(self._ways(sizes[len(chosen)], left))
         return None
 
-    def _ways(self, rank: int, rooms: Rooms) -> Iterator[tuple[int, Rooms]]:
-        """The nodes this rank may go to, the one that it fills best first, and what is left then."""
-        size = self._sizes[rank]
-        for room, _ in rooms:
-            if room >= size:
-                left = dict(rooms)
-                left[room] -= 1
-                left[room - size] = left.get(room - size, 0) + 1
-                kept = [(n, count) for n, count in sorted(left.items()) if n and count]
-                yield room, tuple(kept)
+
+def _ways(size: int, rooms: Rooms[int]) -> Iterator[tuple[int, Rooms[int]]]:
+    for room, _ in rooms:
+        if room >= size:
+            left = dict(rooms)
+            left[room] -= 1
+            left[room - size] = left.get(room - size, 0) + 1
+            kept = [(n, count) for n, count in sorted(left.items()) if n and count]
+            yield room, tuple(kept)
 
 
 def _on_nodes(free: Listed, needs: Needs, rooms: list[int]) -> Chosen:

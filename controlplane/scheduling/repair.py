@@ -10,6 +10,7 @@ from controlplane.attempt import HOLDING, missing
 from controlplane.devices import FreeDevices
 from controlplane.job import Job
 from controlplane.model import Placement, Slot
+from controlplane.scheduling.asking import counts, pack, spaces_of
 from controlplane.scheduling.decisions import GiveUp, Replace
 from controlplane.scheduling.fitting import allowed_nodes
 from controlplane.scheduling.gangs import Gang
@@ -52,15 +53,23 @@ def place_beside(snapshot: Snapshot, gang: Gang, job: Job, ranks: list[int]) -> 
     needs = [(gpus, rank) for gpus, rank in gang.needs if rank in ranks]
     domain = _domain(snapshot, gang, job, ranks)
     free: FreeDevices = snapshot.free
+    kin = gang.kin_among(ranks) if counts(free, gang) else []
+    asks = bool(kin)
     assert job.attempt is not None
     for allowed in allowed_nodes(snapshot.world, gang, job.attempt.flavor):
         ordinals = range(len(free.masks)) if domain is None else domain
-        pool = Pool(free, [o for o in ordinals if allowed is None or o in allowed])
-        chosen = choose(pool, needs)
+        open_to_it = [o for o in ordinals if allowed is None or o in allowed]
+        if asks:
+            spaces = spaces_of(free, gang, open_to_it, kin)
+            chosen = pack(spaces, kin)
+        else:
+            chosen = choose(Pool(free, open_to_it), needs)
         if chosen is not None:
             names = snapshot.world.node_names.__getitem__
             found = slots(free, chosen, gang.size, names)
-            return tuple(found[rank] if needs else Slot(found[0].node) for rank in ranks)
+            if asks or needs:
+                return tuple(found[rank] for rank in ranks)
+            return tuple(Slot(found[0].node) for _ in ranks)
     return None
 
 

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from controlplane.attempt import HOLDING, Attempt, leaving
-from controlplane.devices import WHOLE, FreeDevices, mask_of
+from controlplane.devices import WHOLE, FreeDevices
 from controlplane.job import Job, attained_gpu_s
 from controlplane.lines import Line
+from controlplane.scheduling import taking
 from controlplane.scheduling.exclusive import close, fence, unfence
 from controlplane.scheduling.fitting import Fit
 from controlplane.scheduling.gangs import Gang, gang_of
@@ -65,45 +66,30 @@ class Snapshot:
             if not self._some_leave:
                 return self.free
             self._coming = self.free.copy()
-            for attempt, ranks in self._leavers():
-                self.give_back(self._coming, attempt, ranks)
+            for job, ranks in self._leavers():
+                self.give_back(self._coming, job, ranks)
         return self._coming
 
     @property
     def _some_leave(self) -> bool:
         return bool(self.world.stopping or self.world.shrinking)
 
-    def _leavers(self) -> Iterator[tuple[Attempt, list[int] | None]]:
+    def _leavers(self) -> Iterator[tuple[Job, list[int] | None]]:
         """Whoever has been told to go, and which of its ranks; None means all."""
         jobs = self.world.jobs
         for job_id in sorted(self.world.stopping):
-            attempt = jobs[job_id].attempt
-            assert attempt is not None
-            yield attempt, None
+            yield jobs[job_id], None
         for job_id in sorted(self.world.shrinking):
-            attempt = jobs[job_id].attempt
-            assert attempt is not None
-            yield attempt, leaving(attempt)
+            yield jobs[job_id], leaving(_attempt(jobs[job_id]))
 
     def _fence(self, free: FreeDevices) -> None:
         """What gangs have for themselves alone is closed to the others."""
         if self.world.exclusive:
             fence(self.world, free, self.world.exclusive)
 
-    def give_back(
-        self, free: FreeDevices, attempt: Attempt, ranks: Iterable[int] | None = None
-    ) -> None:
-        """Frees, in a view, all that an attempt holds; or what these ranks of it hold."""
-        world = self.world
-        for index in range(len(attempt.ranks)) if ranks is None else ranks:
-            if attempt.ranks[index].state not in HOLDING:
-                continue
-            slot = attempt.placement[index]
-            node = world.nodes[slot.node]
-            if share := attempt.share(index):
-                free.release_share(node.ordinal, slot.devices[0], share, whole=node.devices)
-            else:
-                free.release(node.ordinal, mask_of(slot.devices) & node.devices)
+    def give_back(self, free: FreeDevices, job: Job, ranks: Iterable[int] | None = None) -> None:
+        """Frees, in a view, all that a job's attempt holds; or what these ranks of it hold."""
+        taking.give_back(self.world, free, job, ranks)
 
     def ranks_staying(self, job: Job) -> list[int]:
         """The ranks that nobody has told to go yet, in the world or in this pass."""
@@ -119,36 +105,18 @@ class Snapshot:
 
         What a whole gang had for itself alone is open to others again.
         """
-        self.give_back(free, _attempt(job), ranks or self.ranks_staying(job))
+        self.give_back(free, job, ranks or self.ranks_staying(job))
         if job.id in self.world.exclusive and not ranks:
             left = [other for other in self.world.exclusive if other not in self.evicted]
             unfence(self.world, free, job.id, left)
 
     def give_back_fit(self, free: FreeDevices, fit: Fit) -> None:
         """Frees, in a view, a place that was given away in this pass."""
-        for index, slot in enumerate(fit.placement):
-            node = self.world.nodes[slot.node]
-            share = fit.shares[index] if fit.shares else 0
-            if share:
-                free.release_share(node.ordinal, slot.devices[0], share, whole=node.devices)
-            else:
-                free.release(node.ordinal, mask_of(slot.devices))
+        taking.give_back_fit(self.world, free, fit)
 
     def hold(self, free: FreeDevices, fit: Fit, *, what_is_there: bool = False) -> None:
         """Takes a placement in a view; `what_is_there` leaves out what is not free there yet."""
-        nodes = self.world.nodes
-        for index, slot in enumerate(fit.placement):
-            ordinal = nodes[slot.node].ordinal
-            share = fit.shares[index] if fit.shares else 0
-            if share:
-                device = slot.devices[0]
-                taken = free.shared.get(ordinal, {}).get(device, 0)
-                is_there = taken + share <= WHOLE and (taken or free.masks[ordinal] >> device & 1)
-                if is_there or not what_is_there:
-                    free.hold_share(ordinal, device, share)
-            else:
-                mask = mask_of(slot.devices)
-                free.hold(ordinal, mask & free.masks[ordinal] if what_is_there else mask)
+        taking.hold(self.world, free, fit, what_is_there=what_is_there)
 
     # -- queues ------------------------------------------------------------------------------
 
@@ -362,7 +330,7 @@ class Snapshot:
         assert attempt is not None
         if self._coming is None:
             self._coming = self.coming if self._some_leave else self.free.copy()
-        self.give_back(self._coming, attempt, ranks)
+        self.give_back(self._coming, job, ranks)
         self._shrunk.setdefault(job.id, []).extend(ranks)
         self.evictable.pop(job.spec.queue, None)
         for flavor in {ANY, attempt.flavor, *self.resources}:

@@ -131,7 +131,7 @@ def masks_of(snapshot: Snapshot, fit: Fit) -> tuple[tuple[int, int], ...]:
 
 def take_away(snapshot: Snapshot, view: FreeDevices, held: Held) -> None:
     """Takes a place in a view, as far as it is free there."""
-    if held.fit.shares:
+    if held.fit.shares or held.fit.amounts:
         snapshot.hold(view, held.fit, what_is_there=True)
         return
     for ordinal, mask in held.masks:

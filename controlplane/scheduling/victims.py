@@ -6,6 +6,7 @@ again; so nobody is evicted unless the preemptor then fits.
 """
 
 from collections.abc import Callable, Sequence
+from operator import add, le, sub
 from typing import NamedTuple
 
 from controlplane.asks import tolerates
@@ -14,6 +15,7 @@ from controlplane.attempt import staying
 from controlplane.devices import FreeDevices
 from controlplane.job import Job, scales_in_place
 from controlplane.lines import attained_by
+from controlplane.requests import NO_AMOUNTS, of_rank
 from controlplane.scheduling.fitting import Fit, fit
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.protection import lost_s, protected_s
@@ -195,7 +197,8 @@ class Search:
         return free
 
     def _without_the_unneeded(self, chosen: list[Victim]) -> Eviction | None:
-        if len(chosen) > EXACT_MAX and self.gang.uniform and not self.gang.parts:
+        is_even = self.gang.uniform or not self.gang.needs
+        if len(chosen) > EXACT_MAX and is_even and not self.gang.parts:
             chosen = self._in_the_way(chosen)
         if len(chosen) <= EXACT_MAX:
             for victim in reversed(chosen.copy()):
@@ -213,28 +216,41 @@ class Search:
         free = self._without(chosen)
         found = fit(self.snapshot.world, free, self.gang, self.flavor)
         assert found is not None
-        world = self.snapshot.world
-        spare: dict[int, int] = {}
-        for slot in found.placement:
-            ordinal = world.nodes[slot.node].ordinal
-            room = spare.get(ordinal, free.masks[ordinal].bit_count())
-            spare[ordinal] = room - len(slot.devices)
+        names = self.gang.resources
+        spare = self._spare(free, found, names)
         kept: list[Victim] = []
         for index in range(len(chosen) - 1, -1, -1):
             victim = chosen[index]
-            takes = _devices_by_node(self.snapshot, victim)
+            takes = _by_node(self.snapshot, victim, names)
             fewer = [*chosen[:index], *kept]
             if (
-                all(n <= spare.get(ordinal, n) for ordinal, n in takes.items())
+                all(all(map(le, n, spare.get(ordinal, n))) for ordinal, n in takes.items())
                 and self._spares(fewer)
                 and self._quota_allows(fewer, self.is_allowed)
             ):
                 for ordinal, n in takes.items():
                     if ordinal in spare:
-                        spare[ordinal] -= n
+                        spare[ordinal] = tuple(map(sub, spare[ordinal], n))
             else:
                 kept.append(victim)
         return kept[::-1]
+
+    def _spare(
+        self, free: FreeDevices, found: Fit, names: Sequence[str]
+    ) -> dict[int, tuple[int, ...]]:
+        """What the nodes of a place have left beside it: devices, and then of each of these."""
+        nodes, spare = self.snapshot.world.nodes, dict[int, tuple[int, ...]]()
+        for index, slot in enumerate(found.placement):
+            ordinal = nodes[slot.node].ordinal
+            has = spare.get(ordinal)
+            if has is None:
+                left = [free.left(ordinal, name) for name in names]
+                rest = [_NO_END if each is None else each for each in left]
+                has = (free.masks[ordinal].bit_count(), *rest)
+            devices = has[0] - len(slot.devices)
+            asked = [found.amounts[index].get(name, 0) for name in names] if names else ()
+            spare[ordinal] = (devices, *map(sub, has[1:], asked)) if names else (devices,)
+        return spare
 
 
 def no_doubles(victims: Sequence[Victim]) -> list[Victim]:
@@ -261,12 +277,26 @@ def _top_ranks_only(victims: Sequence[Victim]) -> bool:
     return True
 
 
-def _devices_by_node(snapshot: Snapshot, victim: Victim) -> dict[int, int]:
-    attempt = victim.job.attempt
+# More than any node has of anything.
+_NO_END = 1 << 80
+
+
+def _by_node(
+    snapshot: Snapshot, victim: Victim, names: Sequence[str]
+) -> dict[int, tuple[int, ...]]:
+    """What a victim has on each node: devices, and then of each of these resources."""
+    attempt, nodes = victim.job.attempt, snapshot.world.nodes
     assert attempt is not None
-    found: dict[int, int] = {}
+    found: dict[int, tuple[int, ...]] = {}
+    requests = snapshot.world.requests(victim.job) if names else ()
     for index in victim.ranks or range(len(attempt.placement)):
         slot = attempt.placement[index]
-        ordinal = snapshot.world.nodes[slot.node].ordinal
-        found[ordinal] = found.get(ordinal, 0) + len(slot.devices)
+        ordinal, devices = nodes[slot.node].ordinal, len(slot.devices)
+        has = found.get(ordinal)
+        if not names:
+            found[ordinal] = (devices if has is None else has[0] + devices,)
+            continue
+        asked = of_rank(victim.job.spec, requests, index) if requests else NO_AMOUNTS
+        more = (devices, *[asked.get(name, 0) for name in names])
+        found[ordinal] = more if has is None else tuple(map(add, has, more))
     return found

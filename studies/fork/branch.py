@@ -93,7 +93,9 @@ def _people(
 
 def _model(setting: Setting) -> ClusterModel:
     nodes = tuple(
-        NodeModel(n.name, n.rack, n.gpus, n.gpu_type, n.gpu_memory_mib, n.labels)
+        NodeModel(
+            n.name, n.rack, n.gpus, n.gpu_type, n.gpu_memory_mib, n.labels, resources=n.offers
+        )
         for n in setting.nodes
     )
     known = {node.name for node in nodes}

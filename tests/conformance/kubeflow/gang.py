@@ -8,8 +8,8 @@ from adapters.kubernetes.plan import Ref
 from adapters.kubernetes.site import Site
 from controlplane.kinds.kind import Gang
 from controlplane.kinds.pod_group import PodGroup, pod_group
-from controlplane.kinds.quantities import parse
 from controlplane.model import Exit
+from controlplane.quantities import parse
 from tests.conformance.kubeflow import manifests
 from tests.conformance.kubeflow.lives import begun
 from tests.conformance.kubeflow.shorthand import ROLES, require_known

@@ -4,8 +4,9 @@ import pytest
 
 from controlplane.kinds import mpi, trainer
 from controlplane.kinds.kind import Gang
-from controlplane.kinds.pod_group import pod_group, pod_requests
+from controlplane.kinds.pod_group import pod_group
 from controlplane.model import DoneWhen, JobSpec, Role
+from controlplane.requests import pod_requests
 from tests.controlplane.kinds.reading import gang_of, manifest, read, replica
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.kinds.quantities import Quantity, parse
+from controlplane.quantities import Quantity, parse
 
 
 @pytest.mark.parametrize(
