@@ -6,12 +6,15 @@ from collections.abc import Iterable, Sequence
 from rich.text import Text
 
 from cli.tables import Column, Table
+from controlplane.quantities import parse
+from controlplane.requests import CPU, MEMORY, amounts, told
 from controlplane.views import NodeView, QueueView
 
 BAR_MAX = 16
 
 
-def nodes_table(nodes: Iterable[NodeView]) -> Table:
+def nodes_table(nodes: Iterable[NodeView], *, wide: bool = False) -> Table:
+    """`wide` also says what is free beside GPUs, for who requests that."""
     columns = (
         Column("NODE"),
         Column("RACK"),
@@ -19,12 +22,13 @@ def nodes_table(nodes: Iterable[NodeView]) -> Table:
         Column("GPU"),
         Column("USED", right=True),
         Column(""),
+        *((Column("CPUS FREE", right=True), Column("MEMORY FREE", right=True)) if wide else ()),
         Column("JOBS", flexible=True),
     )
-    return Table(columns, [_node_row(node) for node in nodes])
+    return Table(columns, [_node_row(node, wide=wide) for node in nodes])
 
 
-def _node_row(node: NodeView) -> list[str | Text]:
+def _node_row(node: NodeView, *, wide: bool) -> list[str | Text]:
     used = node.gpus - node.gpus_free
     return [
         node.name,
@@ -33,8 +37,24 @@ def _node_row(node: NodeView) -> list[str | Text]:
         node.gpu_type or "-",
         f"{used}/{node.gpus}",
         bar(used, node.gpus),
+        *([free_text(node, CPU), free_text(node, MEMORY)] if wide else []),
         ", ".join(node.jobs) or "-",
     ]
+
+
+def free_text(node: NodeView, resource: str) -> str:
+    """What ranks can still request of it, and of how much: 2.5 of 4."""
+    if resource not in node.resources:
+        return "-"
+    left, most = node.resources_free[resource], node.resources[resource]
+    return f"{_for_people(resource, left)} of {_for_people(resource, most)}"
+
+
+def _for_people(resource: str, written: str) -> str:
+    amount = parse(written)
+    if amount is None:
+        return written
+    return told(resource, amounts({resource: amount}).get(resource, 0))
 
 
 def status(node: NodeView) -> Text:

@@ -7,7 +7,7 @@ from typing import Any
 from adapters.kubernetes.connection import Connection
 from adapters.kubernetes.errors import ApiError
 from adapters.kubernetes.marks import INSTANCE, JOB_ID, Document, labels_of
-from adapters.kubernetes.nodes import gpus_asked
+from adapters.kubernetes.nodes import asks_something, gpus_asked, requested
 from adapters.kubernetes.plan import Ref
 from adapters.kubernetes.reflector import Change, Reflector, key_of, uid_of
 from adapters.kubernetes.resources import Resource, resource_of
@@ -62,7 +62,7 @@ class Eyes:
                 connection,
                 resource_of("Pod").all(place),
                 labels=f"{INSTANCE}!={instance}",
-                keeps=_uses_gpus,
+                keeps=_uses_something,
                 trim=_other,
                 on_change=on_other,
                 resync_s=resync_s,
@@ -138,16 +138,21 @@ async def _all_synced(reflectors: Iterable[Reflector]) -> None:
     await asyncio.gather(*(each.synced.wait() for each in reflectors))
 
 
-def _uses_gpus(pod: Document) -> bool:
+def _uses_something(pod: Document) -> bool:
     bound = bool((pod.get("spec") or {}).get("nodeName"))
-    return bound and not is_over(pod) and gpus_asked(pod) > 0
+    return bound and not is_over(pod) and asks_something(pod)
 
 
 def _other(pod: dict[str, Any]) -> Document:
     """All that matters of somebody else's pod."""
     metadata = pod["metadata"]
     kept = {name: metadata[name] for name in ("name", "namespace", "uid", "resourceVersion")}
-    return {"metadata": kept, "node": pod["spec"]["nodeName"], "gpus": gpus_asked(pod)}
+    return {
+        "metadata": kept,
+        "node": pod["spec"]["nodeName"],
+        "gpus": gpus_asked(pod),
+        "requests": requested(pod),
+    }
 
 
 def _node(node: dict[str, Any]) -> Document:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from adapters.kubernetes import nodes
 from adapters.kubernetes.binding import held_devices
@@ -19,8 +19,24 @@ from controlplane.commands import (
 )
 from controlplane.model import NodeInfo
 
-# What changed within this time is told together.
+# What changed within this time is told together; other people's pods come and go all the time.
 SETTLE_S = 0.05
+OTHERS_SETTLE_S = 0.2
+
+
+class Use:
+    """What pods have of a node: so many devices, and so much of everything else."""
+
+    __slots__ = ("amounts", "gpus")
+
+    def __init__(self) -> None:
+        self.gpus = 0
+        self.amounts: dict[str, int] = {}
+
+    def add(self, gpus: int, amounts: Mapping[str, int]) -> None:
+        self.gpus += gpus
+        for name, amount in amounts.items():
+            self.amounts[name] = self.amounts.get(name, 0) + amount
 
 
 class Machines:
@@ -62,12 +78,15 @@ class Machines:
             self._note(change.key.name)
 
     def on_other(self, change: Change) -> None:
-        """Somebody else's pod took devices of a node, or gave them back."""
-        self._note(change.document["node"])
+        """Somebody else's pod took devices, cores or the like of a node, or gave them back."""
+        before, now = change.before, change.now
+        if before is None or now is None or _use(before) != _use(now):
+            has_devices = bool(change.document["gpus"])
+            self._note(change.document["node"], SETTLE_S if has_devices else OTHERS_SETTLE_S)
 
-    def _note(self, node: str) -> None:
+    def _note(self, node: str, settle_s: float = SETTLE_S) -> None:
         self._changed.add(node)
-        self._look_in(SETTLE_S)
+        self._look_in(settle_s)
 
     def _look_in(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -87,14 +106,14 @@ class Machines:
         now = asyncio.get_running_loop().time()
         overdue = {name for name, since in self._unready.items() if self._is_lost(since, now)}
         names, self._changed = self._changed | overdue, set()
-        held, used = self._held(), self._used()
+        held, used = self._held(), self._used(names)
         for name in sorted(names):
             self._tell(name, held[name], used[name], now)
         waiting = [since for name, since in self._unready.items() if self._told.get(name)]
         if waiting:
             self._look_in(max(SETTLE_S, min(waiting) + self._lost_after_s - now))
 
-    def _tell(self, name: str, held: set[int], used: int, now: float) -> None:
+    def _tell(self, name: str, held: set[int], used: Use, now: float) -> None:
         node = self._node(name)
         if node is None:
             self._unready.pop(name, None)
@@ -117,10 +136,11 @@ class Machines:
     def survey(self) -> None:
         """Tells every node there is."""
         now = asyncio.get_running_loop().time()
-        held, used = self._held(), self._used()
+        items = sorted(self._eyes().nodes.items.values(), key=name_of)
+        held, used = self._held(), self._used({name_of(node) for node in items})
         up: list[NodeInfo] = []
         down: list[NodeInfo] = []
-        for node in sorted(self._eyes().nodes.items.values(), key=name_of):
+        for node in items:
             name = name_of(node)
             found, answers = self._info(node, held[name], used[name]), self._answers(node, now)
             (up if answers else down).append(found)
@@ -132,12 +152,12 @@ class Machines:
     def _node(self, name: str) -> Document | None:
         return self._eyes().nodes.items.get(Key("", name))
 
-    def _info(self, node: Document, held: set[int], used: int) -> NodeInfo:
-        name, count = name_of(node), nodes.sick(node) + used
+    def _info(self, node: Document, held: set[int], used: Use) -> NodeInfo:
+        name, count = name_of(node), nodes.sick(node) + used.gpus
         before = self._unusable.get(name, [])
         found = nodes.unusable(nodes.gpus(node), count, held, before)
         self._unusable[name] = found
-        return nodes.info(node, unusable=found, levels=self._levels)
+        return nodes.info(node, unusable=found, levels=self._levels, others=used.amounts)
 
     def _answers(self, node: Document, now: float) -> bool:
         name = name_of(node)
@@ -160,13 +180,18 @@ class Machines:
                 found[node].update(held_devices(pod))
         return found
 
-    def _used(self) -> dict[str, int]:
-        """How many devices other people's pods have, by node."""
-        found = defaultdict[str, int](int)
+    def _used(self, names: Collection[str]) -> dict[str, Use]:
+        """What other people's pods have of these nodes."""
+        found = {name: Use() for name in names}
         for reflector in self._eyes().others:
             for pod in reflector.items.values():
-                found[pod["node"]] += pod["gpus"]
+                if (use := found.get(pod["node"])) is not None:
+                    use.add(pod["gpus"], pod["requests"])
         return found
+
+
+def _use(pod: Document) -> tuple[object, ...]:
+    return pod["node"], pod["gpus"], pod["requests"]
 
 
 def _differs(before: Document, now: Document) -> bool:

@@ -5,8 +5,9 @@ from typing import Any
 
 from adapters.kubernetes.marks import Document, labels_of, name_of
 from controlplane.commands import ReportCluster
-from controlplane.kinds.pods import GPU_RESOURCES
 from controlplane.model import NodeInfo
+from controlplane.quantities import parse
+from controlplane.requests import GPU_RESOURCES, NO_AMOUNTS, amounts, pod_requests
 
 # Labels that say what a node's devices are and where it stands, the best known first.
 GPU_TYPE_LABELS = ("nvidia.com/gpu.product", "accelerator", "cloud.google.com/gke-accelerator")
@@ -18,6 +19,8 @@ UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 # Who asks for GPUs means nodes with GPUs: Kubernetes lets such pods past these taints too, by its
 # admission plugin ExtendedResourceToleration.
 GPU_TAINTS = frozenset(GPU_RESOURCES)
+# Devices are counted one by one, and no pod requests that it is one.
+NOT_REQUESTED = frozenset({*GPU_RESOURCES, "pods"})
 
 
 def survey(nodes: Iterable[Document]) -> ReportCluster:
@@ -34,8 +37,18 @@ def is_ready(node: Document) -> bool:
     return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
 
-def info(node: Document, *, unusable: Sequence[int] = (), levels: Sequence[str] = ()) -> NodeInfo:
-    """`levels` are labels that say where a node stands, outermost first."""
+def info(
+    node: Document,
+    *,
+    unusable: Sequence[int] = (),
+    levels: Sequence[str] = (),
+    others: Mapping[str, int] = NO_AMOUNTS,
+) -> NodeInfo:
+    """`levels` are labels that say where a node stands, outermost first.
+
+    `others` is what other people's pods request there beside GPUs.
+    """
+    offered = resources(node)
     labels = labels_of(node)
     memory = _first(labels, GPU_MEMORY_LABELS)
     return NodeInfo(
@@ -48,6 +61,8 @@ def info(node: Document, *, unusable: Sequence[int] = (), levels: Sequence[str] 
         path=tuple(labels.get(level, "") for level in levels),
         taints=taints(node),
         unusable=tuple(unusable),
+        resources=offered,
+        used_by_others={name: others[name] for name in sorted(others) if name in offered},
     )
 
 
@@ -85,6 +100,42 @@ def taints(node: Document) -> tuple[str, ...]:
     if spec.get("unschedulable"):
         found.add(UNSCHEDULABLE)
     return tuple(sorted(found))
+
+
+def resources(node: Document) -> dict[str, int]:
+    """What pods may request of it beside GPUs."""
+    given = (node.get("status") or {}).get("allocatable") or {}
+    found = {name: parse(given[name]) for name in sorted(given) if name not in NOT_REQUESTED}
+    known = {name: each for name, each in found.items() if each is not None}
+    # Of what is named with nothing there is nothing; of what is not named there is no end.
+    return dict.fromkeys(known, 0) | amounts(known)
+
+
+def asks_something(pod: Document) -> bool:
+    """Whether a pod may request anything at all; quick to find out."""
+    spec: Mapping[str, Any] = pod.get("spec") or {}
+    containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+    return any(each.get("resources") for each in (spec, *containers)) or bool(spec.get("overhead"))
+
+
+def requested(pod: Document) -> dict[str, int]:
+    """What a pod takes of its node beside GPUs, whoever's it is.
+
+    One that was resized while it runs counts with what it was given so far, if that is more.
+    """
+    spec: Mapping[str, Any] = pod.get("spec") or {}
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    given = {each.get("name"): each.get("allocatedResources") for each in statuses}
+    found = amounts(pod_requests(pod))
+    if any(given.values()):
+        grown = [_with_given(each, given.get(each.get("name"))) for each in spec["containers"]]
+        before = amounts(pod_requests({"spec": {**spec, "containers": grown}}))
+        found = {name: max(found.get(name, 0), before.get(name, 0)) for name in found | before}
+    return found
+
+
+def _with_given(container: Mapping[str, Any], given: Mapping[str, Any] | None) -> Document:
+    return {**container, "resources": {"requests": given}} if given else container
 
 
 def gpus_asked(pod: Document) -> int:

@@ -11,8 +11,9 @@ from adapters.kubernetes.gang_schedulers import membership
 from adapters.kubernetes.site import Binding, Site
 from adapters.kubernetes.supplies import supplied
 from controlplane.kinds.kind import Files, Told
-from controlplane.kinds.supplying import supplies_of
 from controlplane.model import JobSpec, RestartRule, RestartScope, Role
+from controlplane.quantities import NOTHING, parse
+from controlplane.requests import Quantities, pod_requests, supplies_of
 
 # How the kubelet restarts containers for each rule. The kubelet knows no exit codes, and where the
 # whole gang starts again it must not start a part of it by itself.
@@ -70,6 +71,7 @@ class RolePods:
         self._spec: Mapping[str, Any] = template["spec"]
         self._containers: list[Mapping[str, Any]] = list(self._spec.get("containers") or [{}])
         self._speaker = speaker
+        self._asked = pod_requests(template)
         self._restart = pod_restart(spec, role)
         self._membership = membership(site.gang, group, role.name)
 
@@ -132,7 +134,7 @@ class RolePods:
         if told.waits_for_host:
             speaker = self._containers[self._speaker]
             found.append(_waiting(self._site, speaker, told.waits_for_host))
-        return found
+        return [_modest(each, self._asked) for each in found]
 
     def _place(self, spec: dict[str, Any], binding: Binding) -> None:
         if self._site.gang or self._site.scheduler:
@@ -233,6 +235,22 @@ def _waiting(site: Site, speaker: Mapping[str, Any], host: str) -> dict[str, Any
         "command": ["sh", "-c", WAIT_FOR_HOST.format(host=host)],
         "resources": WAITING_RESOURCES,
     }
+
+
+def _modest(container: Mapping[str, Any], asked: Quantities) -> Mapping[str, Any]:
+    """A container of ours that runs before the person's, requesting no more than theirs do together.
+
+    So the pod requests what its job says, which is what nodes are chosen by; the limits stay.
+    """
+    resources = container.get("resources") or {}
+    named = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    if not named:
+        return container
+    requests = {}
+    for name, text in named.items():
+        wanted, has = parse(text), asked.get(name, NOTHING)
+        requests[name] = str(has) if wanted is None or has.amount < wanted.amount else text
+    return {**container, "resources": {**resources, "requests": requests}}
 
 
 def volume_of(files: Files) -> str:

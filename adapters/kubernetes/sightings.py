@@ -40,7 +40,15 @@ DISRUPTIONS = {
     "TerminationByKubelet": Cause.EVICTION,
 }
 # The kubelet refused the pod before anything ran; another node may take it.
-REFUSALS = ("UnexpectedAdmissionError", "NodeAffinity", "Preempting")
+REFUSALS = (
+    "UnexpectedAdmissionError",
+    "NodeAffinity",
+    "NodeName",
+    "NodePorts",
+    "TaintToleration",
+    "TopologyAffinityError",
+    "Preempting",
+)
 REFUSAL_PREFIX = "OutOf"
 CONTAINER_REASONS = {"OOMKilled": Cause.OOM}
 # States of a waiting container that are on the way to running, and so are no trouble.

@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from controlplane.quantities import NOTHING, parse
+from controlplane.requests import pod_requests
 from tests.fake_kubernetes.store import NODES, PODS, Happening, Store
 
 # The labels that say which run of which rank a pod is.
@@ -46,6 +48,8 @@ class Kubelets:
         self.dead: set[str] = set()
         # What was ever started, as (uid, node): each pod at most once.
         self.started: list[tuple[str, str]] = []
+        # What a node had too few cores for.
+        self.refused: list[str] = []
         self.lines: dict[str, list[str]] = {}
         self.marks: dict[str, tuple[str, ...]] = {}
         self._timers: set[asyncio.TimerHandle] = set()
@@ -132,6 +136,9 @@ class Kubelets:
             return
         if now["metadata"].get("deletionTimestamp"):
             return
+        if not self._has_cores(now):
+            self._refuse(now, "OutOfcpu")
+            return
         fate, uid = self.fate(now), now["metadata"]["uid"]
         if fate.stuck:
             self._status(now, "Pending", {"waiting": {"reason": fate.stuck, "message": "no"}})
@@ -144,6 +151,28 @@ class Kubelets:
         self._status(now, "Running", {"running": {"startedAt": "2026-01-01T00:00:01Z"}})
         if fate.after_s is not None:
             self._later(fate.after_s, self._ended, now, fate, fate.reason)
+
+    def _has_cores(self, pod: dict[str, Any]) -> bool:
+        """As a real kubelet counts: what runs there, and this one."""
+        name = pod["spec"]["nodeName"]
+        there = [
+            other
+            for other in self._store.all(PODS)
+            if other["spec"].get("nodeName") == name
+            and other["status"].get("phase") not in ("Succeeded", "Failed")
+            and other["status"].get("containerStatuses")
+        ]
+        node = self._store.objects[NODES].get(("", name))
+        if node is None:
+            return True
+        asked = [pod_requests(each).get("cpu", NOTHING).amount for each in (*there, pod)]
+        most = parse(node["status"]["allocatable"].get("cpu", "1000"))
+        return most is None or sum(asked) <= most.amount
+
+    def _refuse(self, pod: dict[str, Any], reason: str) -> None:
+        self.refused.append(pod["metadata"]["uid"])
+        metadata, status = pod["metadata"], {"phase": "Failed", "reason": reason}
+        self._store.merge(PODS, metadata["namespace"], metadata["name"], {"status": status})
 
     def _ended(self, pod: dict[str, Any], fate: Fate, reason: str) -> None:
         now = self._now(pod)

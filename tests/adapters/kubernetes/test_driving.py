@@ -13,7 +13,7 @@ from adapters.kubernetes.marks import mark_of
 from adapters.memory_log import MemoryLog
 from controlplane import commands as c
 from controlplane import events as e
-from controlplane.model import Cause, CleanPods
+from controlplane.model import Cause, CleanPods, JobSpec, Role
 from controlplane.queries import why
 from tests.fake_kubernetes import FakeKubernetes, Fate, Faults
 from tests.fake_kubernetes.control import cluster_of, control_plane, spec
@@ -214,6 +214,63 @@ async def test_devices_of_other_people_s_pods_and_sick_ones_are_not_given_away(
         await plane.submit("train", spec(workers=1, gpus=4))
         await plane.until_phase("train", "Running")
         assert plane.pods[0]["spec"]["nodeName"] == "node-0"
+
+
+def asking(cpu: str, workers: int = 2) -> JobSpec:
+    template = {"spec": {"containers": [{"name": "main", "image": "i", "resources": {"requests": {"cpu": cpu}}}]}}  # fmt: skip
+    role = Role(name="worker", replicas=workers, template=template)
+    return spec(roles=(role,))
+
+
+def theirs(name: str, node: str, cpu: str) -> dict[str, Any]:
+    inits = [{"name": "first", "resources": {"requests": {"cpu": cpu}}}]
+    container = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
+    pod = {"nodeName": node, "initContainers": inits, "containers": [container]}
+    return {"kind": "Pod", "metadata": {"name": name}, "spec": pod}
+
+
+async def test_cores_that_other_people_s_pods_request_are_not_given_away(
+    api: FakeKubernetes,
+) -> None:
+    """The greediest of their containers counts; what is over or gone requests nothing."""
+    for node in ("node-0", "node-1"):
+        api.store.create(PODS, "elsewhere", theirs(f"on-{node}", node, "62"))
+    api.store.create(PODS, "elsewhere", theirs("short", "node-0", "2"))
+    async with control_plane(api) as plane:
+        await plane.until(lambda: plane.engine.world.surveyed)
+        world = plane.engine.world
+        assert world.nodes["node-0"].info.resources == {"cpu": 64_000}
+        await plane.until(lambda: world.nodes["node-0"].info.used_by_others == {"cpu": 64_000})
+        api.kubelets.end("short", 0, "elsewhere")
+        await plane.until(lambda: world.nodes["node-0"].info.used_by_others == {"cpu": 62_000})
+        await plane.submit("train", asking("1500m", workers=3))
+        await plane.until(lambda: bool((job := plane.job("train")) and job.held))
+        job = plane.job("train")
+        assert job is not None
+        told = why(plane.engine.world, job).reasons[0].message
+        assert "each of 3 ranks needs 1.5 CPUs; node-0 has 2 of 64 CPUs free" in told
+        assert not api.kubelets.started[3:]
+        api.store.remove(PODS, "elsewhere", "on-node-1")
+        await plane.until_phase("train", "Running")
+        where = Counter(pod["spec"]["nodeName"] for pod in plane.pods if "rank" in str(pod))
+        assert where["node-1"] >= 2
+        assert not api.kubelets.refused
+
+
+async def test_gangs_that_ask_for_cores_never_get_more_than_there_are(api: FakeKubernetes) -> None:
+    api.kubelets.fate = ends_after(0.05)
+    async with control_plane(api) as plane:
+        await plane.until(lambda: plane.engine.world.surveyed)
+        names = [f"job-{number}" for number in range(8)]
+        for number, name in enumerate(names):
+            await plane.submit(name, asking(f"{10 + 5 * number}", workers=2 - number % 2))
+        for name in names:
+            await plane.until_phase(name, "Succeeded")
+            job = plane.job(name)
+            assert job is not None
+            assert not job.restarts
+        assert not api.kubelets.refused
+        assert plane.engine.world.free.held == {}
 
 
 async def test_a_name_that_somebody_else_has_keeps_the_gang_away_until_it_is_free(

@@ -72,6 +72,26 @@ def test_a_pod_has_the_devices_of_its_containers_or_of_the_greediest_first_one(
     assert nodes.gpus_asked(pod) == asked
 
 
+def test_what_pods_may_request_is_what_a_node_can_give_away() -> None:
+    allocatable = {"cpu": "3920m", "memory": "15Gi", "pods": "110", "nvidia.com/gpu": "8", "rdma/hca": "0", "odd": "?"}  # fmt: skip
+    found = nodes.info(node(capacity={"cpu": "4"}, allocatable=allocatable), others={"cpu": 100, "x/y": 1})  # fmt: skip
+    assert found.resources == {"cpu": 3920, "memory": 15 << 30, "rdma/hca": 0}
+    assert found.used_by_others == {"cpu": 100}
+    assert found.offers == {"cpu": 3820, "memory": 15 << 30, "rdma/hca": 0}
+    assert nodes.info(node()).resources == {}
+
+
+def test_a_pod_that_shrinks_counts_with_what_it_still_has() -> None:
+    container = {"name": "a", "resources": {"requests": {"cpu": "1", "memory": "2Gi"}}}
+    pod = {"spec": {"containers": [container, {"name": "b"}]}}
+    assert nodes.requested(pod) == {"cpu": 1000, "memory": 2 << 30}
+    given = {"name": "a", "allocatedResources": {"cpu": "3", "memory": "1Gi"}}
+    grown = {**pod, "status": {"containerStatuses": [given, {"name": "b"}]}}
+    assert nodes.requested(grown) == {"cpu": 3000, "memory": 2 << 30}
+    assert nodes.asks_something(pod)
+    assert not nodes.asks_something({"spec": {"containers": [{"name": "b"}]}})
+
+
 def test_levels_are_read_from_labels() -> None:
     labels = {"zone": "z1", "rack": "r2"}
     found = nodes.info({"metadata": {"name": "n", "labels": labels}}, levels=("zone", "rack"))
