@@ -49,13 +49,22 @@ def says_nothing(spec: JobSpec) -> bool:
     return True
 
 
-def of_rank(spec: JobSpec, requests: tuple[Amounts, ...], rank: int) -> Amounts:
-    """What a rank requests, of what each role does; surplus ranks are of the last role."""
-    if len(requests) > 1:
-        for role, amounts in zip(spec.roles, requests, strict=True):
-            if rank < role.replicas:
-                return amounts
-            rank -= role.replicas
+def of_rank(spec: JobSpec, requests: tuple[Amounts, ...], rank: int, ranks: int) -> Amounts:
+    """What a rank of an attempt of so many requests, by what each role does.
+
+    An attempt that has another size than the spec is of an elastic gang, whose surplus ranks are of
+    the last role; or the job was scaled since and the attempt is being stopped. Then nobody knows any
+    more whose rank is whose, so each is counted with the most that any could have.
+    """
+    if len(requests) == 1:
+        return requests[0]
+    if ranks != spec.size and not spec.grows:
+        names = sorted({name for each in requests for name in each})
+        return {name: max(each.get(name, 0) for each in requests) for name in names}
+    for role, amounts in zip(spec.roles, requests, strict=True):
+        if rank < role.replicas:
+            return amounts
+        rank -= role.replicas
     return requests[-1]
 
 

@@ -173,15 +173,17 @@ class Tenancy(State):
     def _hold_amounts(
         self, spec: JobSpec, requests: tuple[Amounts, ...], attempt: Attempt, ranks: Iterable[int]
     ) -> None:
+        size = len(attempt.ranks)
         for rank in ranks:
-            if amounts := of_rank(spec, requests, rank):
+            if amounts := of_rank(spec, requests, rank, size):
                 self.free.hold_amounts(self.nodes[attempt.placement[rank].node].ordinal, amounts)
 
     def _release_amounts(
         self, spec: JobSpec, requests: tuple[Amounts, ...], attempt: Attempt, ranks: Iterable[int]
     ) -> None:
+        size = len(attempt.ranks)
         for rank in ranks:
-            if amounts := of_rank(spec, requests, rank):
+            if amounts := of_rank(spec, requests, rank, size):
                 self.free.release_amounts(self.nodes[attempt.placement[rank].node].ordinal, amounts)
 
     def _note_growth(self, job: Job) -> None:

@@ -18,7 +18,8 @@ def give_back(
     # Where nobody holds anything beside devices, this one does not either.
     requests = world.requests(job) if free.held else ()
     assert attempt is not None, job
-    for index in range(len(attempt.ranks)) if ranks is None else ranks:
+    size = len(attempt.ranks)
+    for index in range(size) if ranks is None else ranks:
         if attempt.ranks[index].state not in HOLDING:
             continue
         slot = attempt.placement[index]
@@ -28,7 +29,7 @@ def give_back(
         else:
             free.release(node.ordinal, mask_of(slot.devices) & node.devices)
         if requests:
-            free.release_amounts(node.ordinal, of_rank(job.spec, requests, index))
+            free.release_amounts(node.ordinal, of_rank(job.spec, requests, index, size))
 
 
 def give_back_fit(world: World, free: FreeDevices, fit: Fit) -> None:

@@ -296,7 +296,11 @@ def _by_node(
         if not names:
             found[ordinal] = (devices if has is None else has[0] + devices,)
             continue
-        asked = of_rank(victim.job.spec, requests, index) if requests else NO_AMOUNTS
+        asked = (
+            of_rank(victim.job.spec, requests, index, len(attempt.ranks))
+            if requests
+            else NO_AMOUNTS
+        )
         more = (devices, *[asked.get(name, 0) for name in names])
         found[ordinal] = more if has is None else tuple(map(add, has, more))
     return found

@@ -1,10 +1,14 @@
 """Nodes and queues from the command line."""
 
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from cli.cluster_tables import nodes_table
+from controlplane.views import NodeView
 from tests.cli.conftest import Muster
 
 pytestmark = pytest.mark.usefixtures("server")
@@ -29,6 +33,7 @@ def test_a_node_is_cordoned_and_uncordoned(muster: Muster) -> None:
     assert muster("node", "uncordon", "rack-0-0").code == 0
     assert muster("node", "get", "rack-0-0", "-o", "json").json["cordoned"] is False
     assert len(muster("node", "list", "-o", "name").out.split()) == 8
+    assert "CPUS FREE" in muster("node", "list", "-o", "wide").out
     ran = muster("node", "cordon", "rack-9")
     assert ran.code == 1
     assert "muster node list" in ran.err
@@ -82,3 +87,16 @@ def test_queues_and_the_policy_are_set_by_key_and_value(muster: Muster) -> None:
     assert (found["discipline"], found["levels"]) == ("strict_fifo", ["rack"])
 
     assert "research deleted" in muster("queue", "delete", "research").out
+
+
+def test_a_wide_list_of_nodes_has_what_is_left_beside_gpus() -> None:
+    facts = {"rack": "", "gpu_type": "", "gpu_memory_mib": 0, "gpus": 8, "gpus_free": 8}
+    facts |= {"ready": True, "cordoned": False, "message": "", "jobs": []}
+    has = {"cpu": "32", "memory": "256Gi"}
+    left = {"cpu": "1500m", "memory": "131072Mi"}
+    counted = NodeView(name="n1", resources=has, resources_free=left, **facts)
+    shown = Console(width=120, file=StringIO())
+    shown.print(nodes_table([counted, NodeView(name="n2", **facts)], wide=True))
+    _, first, second = shown.file.getvalue().splitlines()
+    assert "1.5 of 32  128 GiB of 256 GiB" in first
+    assert second.split()[-3:] == ["-", "-", "-"]

@@ -151,11 +151,10 @@ async def test_a_job_without_an_image_fails_in_the_end(
 
 
 async def test_a_gang_that_a_node_turns_down_goes_elsewhere(muster: Muster, kube: Kube) -> None:
-    """Muster binds by GPUs, and a kubelet counts CPUs too."""
-    told = (await kube.api.get("/api/v1/nodes"))["items"]
-    cpus = min(int(node["status"]["allocatable"]["cpu"]) for node in told)
+    """Muster counts devices, cores and memory; a kubelet also knows who has which port."""
+    port = {"containerPort": 18_080, "hostPort": 18_080}
     most = {"containers": [{"name": "main", "image": "localhost/busybox:1", "command": SLEEP,
-            "resources": {"requests": {"cpu": f"{cpus * 1000 - 400}m"}}}]}  # fmt: skip
+            "ports": [port]}]}  # fmt: skip
     again = {"limit": 0, "backoff_s_first": 1.0, "backoff_s_max": 1.0}
     for name in ("first", "second"):
         manifest = job(name, [], restart=again)
@@ -165,7 +164,7 @@ async def test_a_gang_that_a_node_turns_down_goes_elsewhere(muster: Muster, kube
     moved = await muster.job("second")
     (entry,) = moved["restarts"]
     assert entry["cause"] == "refused"
-    assert "OutOfcpu" in entry["message"]
+    assert "NodePorts" in entry["message"]
     assert moved["job"]["failures"] == 0
     assert moved["attempt"]["ranks"][0]["node"] != entry["node"]
 

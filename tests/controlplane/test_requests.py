@@ -70,7 +70,9 @@ def check_amounts(world: World) -> None:
         requests = requests_of(each.spec)
         for index, rank in enumerate(each.attempt.ranks):
             if requests and rank.state in HOLDING:
-                for name, amount in of_rank(each.spec, requests, index).items():
+                for name, amount in of_rank(
+                    each.spec, requests, index, len(each.attempt.ranks)
+                ).items():
                     key = each.attempt.placement[index].node, name
                     held[key] = held.get(key, 0) + amount
     for (name, resource), amount in held.items():
@@ -178,6 +180,19 @@ def test_ranks_of_several_kinds_find_the_one_way_to_fit():
     box = box_of(node("n1", cpu=5, memory=8), node("n2", cpu=4, memory=16))
     box.submit("j", job(role("a", "3", memory="2Gi"), role("b", "2", memory="6Gi", replicas=2), role("c", "2", memory="10Gi")))  # fmt: skip
     assert started(box) == {"j": ["n1", "n1", "n2", "n2"]}
+
+
+def test_a_gang_that_was_scaled_holds_its_cores_until_it_has_stopped():
+    """Its ranks are counted by another spec from then on, and with no less than they have."""
+    box = box_of(node("n1", cpu=10))
+    box.submit("j", job(role("a", "1"), role("b", "3")))
+    box.settle()
+    assert box.world.free.left(0, "cpu") == 6_000
+    box._do(c.ScaleJob(id="s", namespace="default", name="j", role="a", replicas=4))
+    box.world.check()
+    assert box.world.free.left(0, "cpu") == 4_000
+    box.settle()
+    assert box.world.free.held == {}
 
 
 # ---------------------------------------------------------------- who gives way, and who plans

@@ -559,6 +559,27 @@ BUGS = (
         ("tests/controlplane/test_quota_ahead.py",),
     ),
     Bug(
+        "scheduling: cores that others have planned are given away",
+        "controlplane/scheduling/timeline.py",
+        "    if held.fit.shares or held.fit.amounts:",
+        "    if held.fit.shares:",
+        ("tests/controlplane/test_requests.py",),
+    ),
+    Bug(
+        "scheduling: what starts in a pass holds its cores only from the next one on",
+        "controlplane/scheduling/taking.py",
+        "                free.hold_amounts(ordinal, fit.amounts[index])",
+        "                pass",
+        ("tests/controlplane/test_requests.py",),
+    ),
+    Bug(
+        "tenancy: a job that was scaled holds what its old spec said",
+        "controlplane/world.py",
+        "            self._follow_requests(before, after)",
+        "            pass",
+        ("tests/controlplane/test_requests.py",),
+    ),
+    Bug(
         "scheduling: who borrows other resources is not asked for them",
         "controlplane/scheduling/quotas.py",
         "        return found or [self.gpus]",
