@@ -15,18 +15,19 @@ what was recorded. Laws that hold here:
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from adapters.kubernetes.connection import Connection
-from adapters.kubernetes.errors import ApiError, NotFound
+from adapters.kubernetes.errors import NotFound
 from adapters.kubernetes.marks import Document
 from adapters.kubernetes.operator import happenings as h
 from adapters.kubernetes.operator import judging as j
 from adapters.kubernetes.operator import statuses
 from adapters.kubernetes.operator.desk import Desk, Options
-from adapters.kubernetes.operator.missed import missed
+from adapters.kubernetes.operator.news import News
 from adapters.kubernetes.operator.resources import Resource, resources
 from adapters.kubernetes.operator.watching import Watch
 from adapters.kubernetes.operator.work import PASSING, Work
@@ -37,8 +38,9 @@ from adapters.kubernetes.pods import Notice
 from adapters.kubernetes.reflector import Change, Key, uid_of
 from controlplane import events as e
 from controlplane.commands import Request
-from controlplane.errors import LogUnavailable, Rejected
+from controlplane.errors import Rejected
 from controlplane.job import Job
+from controlplane.model import NodeInfo
 from controlplane.ports import EventLog
 from controlplane.world import World
 
@@ -46,7 +48,6 @@ from controlplane.world import World
 _MAY_HELP = (e.JobRemoved, e.QueueDefined, e.PolicySet, e.NodeReported, e.ClusterSurveyed)
 # What somebody else wrote into a status of ours is put right only so often, or two would fight.
 HEAL_S = 30.0
-CATCH_UP_AGAIN_S = 5.0
 _ORPHANS = "orphans of "
 
 _log = logging.getLogger("muster.kubernetes")
@@ -96,20 +97,16 @@ class Operator:
         self._removed: set[str] = set()
         self._refused: set[str] = set()
         self._jobs: dict[str, Job] = {}
-        # What happened and is to be told, and up to where it was.
-        self._untold: defaultdict[str, list[h.Happening]] = defaultdict(list)
-        self._told: dict[str, int] = {}
         self._in_vain: dict[str, tuple[int, tuple[str, ...]]] = {}
-        # From where on we hear everything ourselves, and of whom it may be that we missed something.
-        self._heard_from = 0
-        self._unheard: set[str] = set()
-        self._catch_up = asyncio.Event()
+        # What nodes were when they were last reported, without what comes and goes all the time.
+        self._nodes: dict[str, NodeInfo] = {}
+        self._news = News(desk, log, self._writer, now, self._document_of, self.work.add)
 
     async def run(self) -> None:
         """Only being cancelled ends it."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.work.run())
-            group.create_task(self._catch_up_for_ever())
+            group.create_task(self._news.catch_up_for_ever())
             for watch in self._watches.values():
                 group.create_task(watch.run())
 
@@ -119,7 +116,7 @@ class Operator:
         """Called with all that is in the log, right after it is."""
         if not self._desk.leads:
             # Whoever leads acts. When we do, we look at everything.
-            self._heard_from = 0
+            self._news.heard_from = 0
             return
         for each in batch:
             event = each.event
@@ -127,9 +124,17 @@ class Operator:
                 self._hear(event.job, each, world.jobs.get(event.job))
             elif isinstance(event, e.EngineStarted):
                 self._begin(each.position)
-            if isinstance(event, _MAY_HELP):
+            if isinstance(event, _MAY_HELP) and self._is_news(event):
                 for uid in self._refused:
                     self.work.add(uid)
+
+    def _is_news(self, event: e.Event) -> bool:
+        """Other people's pods come and go on nodes; what can never fit is not helped by that."""
+        if not isinstance(event, e.NodeReported):
+            return True
+        before = self._nodes.get(event.node)
+        self._nodes[event.node] = now = replace(event.info, used_by_others={}, unusable=())
+        return before != now
 
     def _hear(self, uid: str, recorded: e.Recorded, job: Job | None) -> None:
         if job is None:
@@ -142,26 +147,23 @@ class Operator:
         else:
             return
         if job is not None:
-            self._untold[uid] += h.happenings(job, [recorded])
+            self._news.add(uid, h.happenings(job, [recorded]))
         self.work.add(uid)
 
     def planned(self, job: Job, plan: Plan) -> None:
         """Called with what was done in the cluster for a job."""
         if is_resource(job) and (found := h.of_plan(job, plan, self._now())):
-            self._untold[job.id] += found
+            self._news.add(job.id, found)
             self.work.add(job.id)
 
     def _begin(self, position: int) -> None:
         """Another engine leads: all that we may have missed is looked at."""
-        self._heard_from = position
-        self._untold.clear()
+        self._news.begin(position, self._places)
         for watch in self._watches.values():
             if watch.synced:
                 self._synced(watch.resource)
-        self._unheard |= self._places.keys()
         for uid in (*self._places, *self._gone):
             self.work.add(uid)
-        self._catch_up.set()
 
     def _changed(self, resource: Resource, change: Change) -> None:
         uid = uid_of(change.document)
@@ -170,15 +172,14 @@ class Operator:
             self._gone.add(uid)
         else:
             if uid not in self._places:
-                self._unheard.add(uid)
-                self._catch_up.set()
+                self._news.appears(uid)
             self._places[uid] = _Place(resource, change.key)
-        if self._heard_from:
+        if self._news.heard_from:
             self.work.add(uid)
 
     def _synced(self, resource: Resource) -> None:
         # Before an engine leads there is nobody to ask.
-        if self._heard_from:
+        if self._news.heard_from:
             self.work.add(f"{_ORPHANS}{resource.name}")
 
     # ------------------------------------------------------------------ what we do about it
@@ -198,6 +199,10 @@ class Operator:
 
     def _document(self, place: _Place) -> Document | None:
         return self._watches[place.resource.name].item(place.key)
+
+    def _document_of(self, uid: str) -> Document | None:
+        place = self._places.get(uid)
+        return None if place is None else self._document(place)
 
     async def _find_orphans(self, watch: Watch) -> None:
         """Jobs whose resources went while nobody looked."""
@@ -246,10 +251,11 @@ class Operator:
         return self._watches.get(Resource(group, job.spec.kind, ()).name)
 
     def _forget(self, uid: str) -> None:
-        for known in (self._jobs, self._untold, self._told, self._in_vain):
-            known.pop(uid, None)
+        self._jobs.pop(uid, None)
+        self._in_vain.pop(uid, None)
+        self._news.forget(uid)
         self._writer.forget(uid)
-        for flags in (self._gone, self._removed, self._refused, self._unheard):
+        for flags in (self._gone, self._removed, self._refused):
             flags.discard(uid)
 
     async def _settle(self, uid: str, watch: Watch, document: Document) -> None:
@@ -262,11 +268,11 @@ class Operator:
             self._refused.discard(uid)
         match verdict:
             case j.LeaveAlone():
-                self._untold.pop(uid, None)
+                self._news.drop(uid)
             case j.Delete(command):
                 await self._ask_for(command)
             case j.Remove():
-                await self._tell(uid, document)
+                await self._news.tell(uid, document)
                 await self._writer.remove(watch, document)
             case j.Refuse(refusal):
                 await self._refuse(uid, watch, document, refusal)
@@ -292,7 +298,7 @@ class Operator:
             return
         for told in warnings:
             notice = Notice("Warning", told, "Warning")
-            self._untold[uid].append(h.about_generation(document, notice, self._now()))
+            self._news.add(uid, [h.about_generation(document, notice, self._now())])
         # Its status follows with the next look, to which what was recorded has woken us.
         self.work.add(uid)
 
@@ -300,8 +306,8 @@ class Operator:
         self._refused.add(uid)
         wanted = statuses.refused_status(document, refusal, self._now())
         if self._writer.pending(document, wanted):
-            self._untold[uid].append(h.refused(document, refusal, self._now()))
-            await self._tell(uid, document)
+            self._news.add(uid, [h.refused(document, refusal, self._now())])
+            await self._news.tell(uid, document)
             await self._write(watch, document, wanted)
 
     async def _follow(self, uid: str, watch: Watch, document: Document, verdict: j.Follow) -> None:
@@ -320,14 +326,14 @@ class Operator:
         elif verdict.edits.in_vain:
             self._say_in_vain(uid, document, statuses.not_applied(verdict.edits.in_vain))
         self._note_in_vain(uid, document, in_vain)
-        await self._tell(uid, document)
+        await self._news.tell(uid, document)
         # The commands may have changed it, and what we were told of it is older than they are.
         job = await self._desk.ask(lambda world: world.jobs.get(uid))
         if job is not None:
             await self._write(watch, document, self._status(job, document))
 
     def _say_in_vain(self, uid: str, document: Document, told: str) -> None:
-        self._untold[uid].append(h.in_vain(document, told, self._now()))
+        self._news.add(uid, [h.in_vain(document, told, self._now())])
 
     def _note_in_vain(self, uid: str, document: Document, paths: Sequence[str]) -> None:
         """What stays undone of the generation that the job was made to follow last."""
@@ -340,7 +346,7 @@ class Operator:
         wanted = statuses.status_of(
             job,
             generation=j.generation_of(document),
-            position=max(self._told.get(job.id, 0), j.observed_position(document)),
+            position=self._news.told_up_to(job.id, document),
             in_vain=paths if generation == j.generation_of(document) else (),
         )
         if generation != j.generation_of(document):
@@ -358,61 +364,6 @@ class Operator:
                 raise
             _log.info("%s: %s", type(command).__name__, refusal.message)
 
-    # ------------------------------------------------------------------ what we tell
-
-    async def _tell(self, uid: str, document: Document) -> None:
-        """Writes the events that are due; after a failure all of them once more."""
-        due = self._untold.pop(uid, [])
-        try:
-            await asyncio.gather(*(self._writer.event(document, each) for each in due))
-        except ApiError:
-            self._untold[uid] = [*due, *self._untold[uid]]
-            raise
-        told = max((each.position for each in due), default=0)
-        if uid not in self._unheard:
-            self._told[uid] = max(self._told.get(uid, 0), told)
-
     async def _write(self, watch: Watch, document: Document, wanted: Mapping[str, Any]) -> None:
         if not await self._writer.status(watch, document, wanted):
             self.work.add_later(uid_of(document), HEAL_S)
-
-    # ------------------------------------------------------------------ what we missed
-
-    async def _catch_up_for_ever(self) -> None:
-        while True:
-            await self._catch_up.wait()
-            # Whole lists come in at once, and are looked up in the log together.
-            await asyncio.sleep(0.5)
-            self._catch_up.clear()
-            unheard = set(self._unheard)
-            try:
-                await self._hear_missed(unheard)
-            except (Rejected, LogUnavailable) as error:
-                _log.debug("what was missed is not known yet: %s", error)
-                self._catch_up.set()
-                await asyncio.sleep(CATCH_UP_AGAIN_S)
-            else:
-                self._unheard -= unheard
-
-    async def _hear_missed(self, unheard: Collection[str]) -> None:
-        told: dict[str, int] = {}
-        for uid in unheard:
-            place = self._places.get(uid)
-            document = None if place is None else self._document(place)
-            if document is not None:
-                told[uid] = j.observed_position(document)
-        jobs = await self._desk.ask(lambda world: {uid: world.jobs.get(uid) for uid in told})
-        # Of those that are younger than the engine nothing was missed.
-        old = {uid for uid, job in jobs.items() if job and job.submitted_as < self._heard_from}
-        told = {uid: told[uid] for uid in sorted(old)}
-        if not told:
-            return
-        since = self._now() - h.KEPT_S
-        found = missed(self._log, told, since=since, before=self._heard_from)
-        async for each in found:
-            assert isinstance(each.event, e.JobEvent)
-            uid = each.event.job
-            job = jobs[uid]
-            assert job is not None
-            self._untold[uid] += h.happenings(job, [each])
-            self.work.add(uid)
