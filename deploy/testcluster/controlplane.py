@@ -1,8 +1,10 @@
 """etcd, the API server, the scheduler, the controllers and the names: the part without nodes."""
 
 import json
+import os
 import ssl
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -17,6 +19,7 @@ CONTROLLERS_PORT = 10257
 # Quick enough for tests: how long a node may be silent before it counts as lost. Kubelets say every
 # two seconds that they are there, made-up nodes three times within this time.
 NODE_GRACE_S = 8.0
+CHECKOUT = Path(__file__).parents[2]
 ORDER = ("etcd", "apiserver", "scheduler", "controllers", "dns")
 
 
@@ -27,8 +30,7 @@ def up(place: Place) -> None:
     start(place, "apiserver")
     for name in ("scheduler", "controllers"):
         start(place, name)
-    if has_dns(place):
-        start(place, "dns")
+    start(place, "dns")
 
 
 def down(place: Place) -> None:
@@ -39,7 +41,8 @@ def down(place: Place) -> None:
 
 def start(place: Place, name: str) -> None:
     """One daemon; etcd and the API server are waited for."""
-    processes.start(place.state, name, COMMANDS[name](place))
+    env = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    processes.start(place.state, name, COMMANDS[name](place), env)
     if name == "etcd":
         _wait(place, name, lambda: _get(f"http://{place.loopback}:{ETCD_PORT}/health") != "")
     if name == "apiserver":
@@ -52,8 +55,8 @@ def grace_s(place: Place) -> float:
     return float(told.read_text()) if told.exists() else NODE_GRACE_S
 
 
-def has_dns(place: Place) -> bool:
-    """CoreDNS speaks to Kubernetes 1.21 and newer only."""
+def has_coredns(place: Place) -> bool:
+    """It speaks to Kubernetes 1.21 and newer only."""
     return versions.minor(place.kubernetes) >= 21
 
 
@@ -196,6 +199,9 @@ def _client(place: Place, who: str, port: int) -> list[str]:
 
 
 def _dns(place: Place) -> list[str]:
+    if not has_coredns(place):
+        kubeconfig = str(place.state / "pki/dns.kubeconfig")
+        return [sys.executable, "-m", "deploy.testcluster.names", kubeconfig, place.gateway]
     corefile = place.state / "Corefile"
     corefile.write_text(
         f"cluster.local:53 in-addr.arpa:53 {{\n  bind {place.gateway}\n  errors\n"

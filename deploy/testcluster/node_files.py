@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 from deploy.testcluster import certificates, cgroups, images, versions
-from deploy.testcluster.controlplane import has_dns
 from deploy.testcluster.places import Place, node_name
 
 SOCKET = "/run/containerd/containerd.sock"
@@ -93,7 +92,7 @@ def kubelet_config(place: Place, node: int) -> dict[str, object]:
         "failSwapOn": False,
         "makeIPTablesUtilChains": False,
         "clusterDomain": "cluster.local",
-        "clusterDNS": [place.gateway] if has_dns(place) else [],
+        "clusterDNS": [place.gateway],
         "resolvConf": "",
         "nodeStatusUpdateFrequency": "2s",
         "nodeLeaseDurationSeconds": 8,
