@@ -94,10 +94,12 @@ def _people(
 def _model(setting: Setting) -> ClusterModel:
     nodes = tuple(
         NodeModel(
-            n.name, n.rack, n.gpus, n.gpu_type, n.gpu_memory_mib, n.labels, resources=n.offers
+            n.name, n.rack, n.gpus, n.gpu_type, n.gpu_memory_mib, n.labels,
+            # What others have stays theirs, since nothing is known of when they end.
+            resources={name: max(0, left) for name, left in n.offers.items()},
         )
         for n in setting.nodes
-    )
+    )  # fmt: skip
     known = {node.name for node in nodes}
     script = tuple(_fault(f, setting.at) for f in setting.faults if f.node in known)
     faults = FaultModel(script=script, preset=_without_node_faults(setting.preset))
