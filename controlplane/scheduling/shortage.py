@@ -36,8 +36,9 @@ def shortage(
         alone = {o: {name: offers[name]} for o, offers in free.offers.items() if name in offers}
         if not _fits_with(world, free, gang, flavor, alone):
             return _of_one(free, gang, name, there)
-    names = " and ".join(f"{noun(name)}" for name in gang.resources)
-    return Shortage(f"no nodes have enough {names} at once", gang.size, 0, {})
+    names = " and ".join(noun(name).removeprefix("of ") for name in gang.resources)
+    message = f"there is enough {names} on some nodes, but not of all on as many as its ranks need"
+    return Shortage(message, gang.size, 0, {})
 
 
 def _fits_with(

@@ -275,6 +275,14 @@ def test_why_names_the_node_and_what_it_has_left():
     assert "1.5 of 4 CPUs free" in held[0].reasons[0].message
 
 
+def test_why_tells_when_no_single_resource_is_to_blame():
+    box = box_of(node("n1", cpu=8, memory=2), node("n2", cpu=2, memory=32))
+    box.submit("j", job(role(cpu="4", memory="8Gi")))
+    box.one_pass()
+    found = why(box.world, box.world.jobs["j"]).reasons
+    assert any("enough CPUs and memory on some nodes, but not of all" in r.message for r in found)
+
+
 def test_a_gang_that_can_never_have_its_cores_is_refused():
     given_ = Given(
         e.NodeReported("n1", node("n1")),
