@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +21,8 @@ from tests.cluster.kube import Kube, ignoring, until
 from tests.cluster.kubectl import Kubectl
 from tests.cluster.manifests import example
 
-TRIAL = Path(__file__).parents[2] / "deploy" / "kubernetes" / "overlays" / "trial"
+OVERLAYS = Path(__file__).parents[2] / "deploy" / "kubernetes" / "overlays"
+TRIAL, OLDEST = OVERLAYS / "trial", OVERLAYS / "oldest"
 HOME = "muster-system"
 # The control plane's pods go to these; the image is large.
 HOSTS = (1, 2)
@@ -28,8 +30,11 @@ VOLUME = "postgres-of-the-trial"
 TOKEN = ("-n", HOME, "get", "secret", "muster-token", "-o", "go-template={{.data.token | base64decode}}")  # fmt: skip
 
 
-def overlay(folder: Path) -> Path:
-    """The overlay to try Muster with, on images that the test cluster has."""
+def overlay(folder: Path, *, oldest: bool) -> Path:
+    """The overlay to try Muster with, on images that the test cluster has.
+
+    With `oldest`, changed as the overlay for Kubernetes 1.20 changes the base.
+    """
     waiting = {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": f"--waiting-image={BUSYBOX}"}  # fmt: skip
     told = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -43,8 +48,21 @@ def overlay(folder: Path) -> Path:
             {"target": {"kind": "Deployment", "name": "muster"}, "patch": yaml.safe_dump([waiting])}
         ],
     }
+    if oldest:
+        told["patches"] += yaml.safe_load((OLDEST / "kustomization.yaml").read_text())["patches"]
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(told))
     return folder
+
+
+def render(folder: Path) -> Path:
+    """As a file: kubectl of Kubernetes 1.20 cannot read today's kustomizations."""
+    newer = shutil.which("kubectl")
+    if newer is None:
+        pytest.skip("no kubectl on the PATH that is newer than the cluster's")
+    done = subprocess.run([newer, "kustomize", str(folder)], capture_output=True, check=True)
+    found = folder / "rendered.yaml"
+    found.write_bytes(done.stdout)
+    return found
 
 
 def _instead(name: str, image: str) -> dict[str, str]:
@@ -83,11 +101,13 @@ async def deployed(
             more_images.load(place, node, archive, name)
     for node in set(nodes.known(place)) - set(HOSTS):
         await kube.cordon(f"node-{node}")
-    folder = str(overlay(tmp_path))
+    is_old = await kube.minor() < 21
+    folder = overlay(tmp_path, oldest=is_old)
+    what = ("-f", str(render(folder))) if is_old else ("-k", str(folder))
     await kubectl.apply(volume(place))
-    await kubectl("apply", "-k", folder)
+    await kubectl("apply", *what)
     yield kubectl
-    await kubectl("delete", "-k", folder, "--ignore-not-found", "--wait=false")
+    await kubectl("delete", *what, "--ignore-not-found", "--wait=false")
     await ignoring(404, kube.api.delete(f"/api/v1/persistentvolumes/{VOLUME}"))
     await until(lambda: _is_gone(kubectl), 90, f"the namespace {HOME} to go")
 
