@@ -19,9 +19,10 @@ from controlplane.commands import (
 )
 from controlplane.model import NodeInfo
 
-# What changed within this time is told together; other people's pods come and go all the time.
+# What changed within this time is told together. Other people's pods without devices come and go all
+# the time, and each telling is an event in the log.
 SETTLE_S = 0.05
-OTHERS_SETTLE_S = 0.2
+OTHERS_SETTLE_S = 2.0
 
 
 class Use:
