@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
@@ -233,21 +232,17 @@ def _names(told: str) -> tuple[str, ...]:
 
 
 def _archive(flags: KubernetesFlags, source: Source) -> Any:
-    from adapters.kubernetes.log_archive import LogArchive
+    """Beside the event log, so that whoever leads it next finds what was kept."""
+    from adapters.kubernetes.log_archive import FileLogArchive
+    from adapters.kubernetes.postgres_log_archive import PostgresLogArchive
 
-    if flags.logs_max <= 0:
+    bytes_max = flags.logs_max * MIB
+    if bytes_max <= 0:
         return None
-    return LogArchive(_archive_place(source), flags.logs_max * MIB)
-
-
-def _archive_place(source: Source) -> Path | str:
-    """Beside the event log; of one that is no file, in the data folder."""
     match source.kind:
-        case Kind.SQLITE:
-            return source.path.with_name(f"{source.path.name}.logs")
+        case Kind.POSTGRES:
+            return PostgresLogArchive(source.place, bytes_max)
         case Kind.MEMORY:
-            return ":memory:"
+            return FileLogArchive(":memory:", bytes_max)
         case _:
-            folder = read_settings().data
-            folder.mkdir(parents=True, exist_ok=True)
-            return folder / "logs.db"
+            return FileLogArchive(source.path.with_name(f"{source.path.name}.logs"), bytes_max)

@@ -106,7 +106,7 @@ class KubernetesCluster:
             await self._tending.close()
         await self._logs.close()
         if self._archive is not None:
-            self._archive.close()
+            await self._archive.close()
         await self._connection.close()
 
     @property

@@ -1,10 +1,10 @@
-"""What ranks wrote, kept after their pods are gone: a file of a bounded size, the oldest go first."""
+"""What ranks wrote, kept after their pods are gone, within a size: the oldest go first."""
 
 import asyncio
 import sqlite3
 import zlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 # A file of another form is begun anew: it is a cache.
 _FORM = 2
@@ -36,9 +36,40 @@ class Run(NamedTuple):
     container: str = ""
 
 
-class LogArchive:
-    """`bytes_max` bounds what is kept, compressed. The file is a cache: without it, logs are gone
-    with their pods, and nothing else is."""
+class LogArchive(Protocol):
+    """A cache: without it, logs are gone with their pods, and nothing else is."""
+
+    async def keep(self, run: Run, lines: list[str]) -> None:
+        """Keeps what a run wrote, in place of what was kept of it before."""
+
+    async def lines(
+        self, job: str, attempt: int, rank: int, lines_max: int, container: str = ""
+    ) -> list[str]:
+        """The last lines of a rank's runs in an attempt, the runs one after the other.
+
+        Of the container of this name; without one, of the first in the pod.
+        """
+
+    async def containers(self, job: str, attempt: int, rank: int) -> list[str]:
+        """The containers of a rank of which something is kept, as they stood in their pod."""
+
+    async def forget(self, job: str) -> None:
+        """A job that was deleted leaves nothing behind."""
+
+    async def close(self) -> None: ...
+
+
+def packed(lines: list[str]) -> bytes:
+    """As they are kept."""
+    return zlib.compress("\n".join(lines).encode(), 3)
+
+
+def unpacked(body: bytes) -> list[str]:
+    return zlib.decompress(body).decode().split("\n")
+
+
+class FileLogArchive:
+    """In a SQLite file; `bytes_max` bounds what is kept, compressed."""
 
     def __init__(self, path: Path | str, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -53,11 +84,10 @@ class LogArchive:
         self._bytes = int(self._one("SELECT coalesce(sum(bytes), 0) FROM logs"))
         self._lock = asyncio.Lock()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._db.close()
 
     async def keep(self, run: Run, lines: list[str]) -> None:
-        """Keeps what a run wrote, in place of what was kept of it before."""
         if not lines:
             return
         async with self._lock:
@@ -66,20 +96,14 @@ class LogArchive:
     async def lines(
         self, job: str, attempt: int, rank: int, lines_max: int, container: str = ""
     ) -> list[str]:
-        """The last lines of a rank's runs in an attempt, the runs one after the other.
-
-        Of the container of this name; without one, of the first in the pod.
-        """
         async with self._lock:
             return await asyncio.to_thread(self._lines, job, attempt, rank, lines_max, container)
 
     async def containers(self, job: str, attempt: int, rank: int) -> list[str]:
-        """The containers of a rank of which something is kept, as they stood in their pod."""
         async with self._lock:
             return await asyncio.to_thread(self._containers, job, attempt, rank)
 
     async def forget(self, job: str) -> None:
-        """A job that was deleted leaves nothing behind."""
         async with self._lock:
             await asyncio.to_thread(self._forget, job)
 
@@ -88,7 +112,7 @@ class LogArchive:
         return self._bytes
 
     def _keep(self, run: Run, lines: list[str]) -> None:
-        body = zlib.compress("\n".join(lines).encode(), 3)
+        body = packed(lines)
         if len(body) > self._bytes_max:
             return
         with self._db:
@@ -113,7 +137,7 @@ class LogArchive:
             f" AND {which} ORDER BY incarnation",
             (job, attempt, rank, container or 0),
         )
-        found = [line for (body,) in rows for line in zlib.decompress(body).decode().split("\n")]
+        found = [line for (body,) in rows for line in unpacked(body)]
         return found[-lines_max:] if lines_max > 0 else []
 
     def _containers(self, job: str, attempt: int, rank: int) -> list[str]:

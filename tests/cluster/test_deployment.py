@@ -19,7 +19,7 @@ from deploy.testcluster.images import BUSYBOX
 from deploy.testcluster.places import Place
 from tests.cluster.kube import Kube, ignoring, until
 from tests.cluster.kubectl import Kubectl
-from tests.cluster.manifests import example
+from tests.cluster.manifests import example, job, shell
 
 OVERLAYS = Path(__file__).parents[2] / "deploy" / "kubernetes" / "overlays"
 TRIAL, OLDEST = OVERLAYS / "trial", OVERLAYS / "oldest"
@@ -132,7 +132,11 @@ async def test_from_an_empty_cluster_to_the_first_job(
         told = await muster(env, "submit", str(manifest), "--wait")
         assert name in told
         assert "Succeeded" in await muster(env, "get", name)
-        await muster(env, "logs", name)
+        speaks = tmp_path / "speaks.yaml"
+        said = job("speaks", shell("echo for whoever comes next"), clean="All")
+        speaks.write_text(yaml.safe_dump(said))
+        await muster(env, "submit", str(speaks), "--wait")
+        await until(lambda: _has_no_pod(deployed, "speaks"), 60, "the pods of speaks to go")
         leader = await _leader(deployed)
     await deployed("-n", HOME, "delete", "pod", leader, "--wait=false")
     await until(lambda: _led_by_another(deployed, leader), 60, "the other replica to lead")
@@ -141,6 +145,7 @@ async def test_from_an_empty_cluster_to_the_first_job(
         # Whoever answers, the job is known, and another one runs.
         env["MUSTER_URL"] = url
         assert "Succeeded" in await muster(env, "get", name)
+        assert "for whoever comes next" in await muster(env, "logs", "speaks")
         await muster(env, "delete", name)
         await muster(env, "submit", str(manifest), "--wait")
 
@@ -189,6 +194,11 @@ async def _leader(kubectl: Kubectl) -> str:
 async def _led_by_another(kubectl: Kubectl, before: str) -> bool:
     now = await _leader(kubectl)
     return bool(now) and now != before
+
+
+async def _has_no_pod(kubectl: Kubectl, job: str) -> bool:
+    pods = (await kubectl("get", "pods", "-o", "name")).split()
+    return not any(pod.startswith(f"pod/{job}-") for pod in pods)
 
 
 async def _is_gone(kubectl: Kubectl) -> bool:

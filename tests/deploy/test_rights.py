@@ -13,7 +13,7 @@ from adapters.kubernetes.access import Access
 from adapters.kubernetes.connection import Connection
 from adapters.kubernetes.election import LeaseElection
 from adapters.kubernetes.lease_api import ApiLeases
-from adapters.kubernetes.log_archive import LogArchive
+from adapters.kubernetes.log_archive import FileLogArchive
 from controlplane import commands as c
 from controlplane.kinds.registry import read_manifest
 from tests.deploy.kustomize import MANIFESTS
@@ -127,7 +127,7 @@ ELSEWHERE = {
 
 async def test_what_is_granted_is_enough_and_is_all_asked_for(api: Strict, tmp_path: Path):
     api.kubelets.fate = lambda pod: Fate(0.1, 0)
-    archive = LogArchive(":memory:", 1 << 20)
+    archive = FileLogArchive(":memory:", 1 << 20)
     async with control_plane(api, archive=archive) as plane:
         await plane.submit("ssh", example("mpijob.yaml"))
         await plane.submit("exec", example("mpijob-v1.yaml"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.kubernetes.log_archive import LogArchive
+from adapters.kubernetes.log_archive import FileLogArchive
 from adapters.kubernetes.marks import mark_of
 from adapters.memory_log import MemoryLog
 from controlplane import commands as c
@@ -399,7 +399,7 @@ async def test_what_ranks_wrote_is_kept_after_their_pods_are_gone(
     api: FakeKubernetes, tmp_path: Path
 ) -> None:
     api.kubelets.fate = ends_after(0.1, lines=("one", "two"))
-    archive = LogArchive(tmp_path / "logs", 2**20)
+    archive = FileLogArchive(tmp_path / "logs", 2**20)
     async with control_plane(api, archive=archive) as plane:
         await plane.submit("train", spec(clean=CleanPods.ALL))
         await plane.until_phase("train", "Succeeded")
@@ -415,7 +415,7 @@ async def test_a_job_that_is_deleted_leaves_no_lines_behind(
     api: FakeKubernetes, tmp_path: Path
 ) -> None:
     api.kubelets.fate = ends_after(0.1, lines=("one",))
-    archive = LogArchive(tmp_path / "logs", 2**20)
+    archive = FileLogArchive(tmp_path / "logs", 2**20)
     async with control_plane(api, archive=archive) as plane:
         await plane.submit("train", spec(clean=CleanPods.ALL))
         await plane.until_phase("train", "Succeeded")
@@ -428,7 +428,7 @@ async def test_what_a_rank_wrote_before_it_was_stopped_is_kept(
     api: FakeKubernetes, tmp_path: Path
 ) -> None:
     api.kubelets.fate = lambda pod: Fate(lines=("still running",))
-    archive = LogArchive(tmp_path / "logs", 2**20)
+    archive = FileLogArchive(tmp_path / "logs", 2**20)
     async with control_plane(api, archive=archive) as plane:
         await plane.submit("train")
         await plane.until_phase("train", "Running")
