@@ -25,6 +25,7 @@ from controlplane.effects import Effect, Survey, Tidy, newly_wanted, wanted
 from controlplane.errors import Rejected
 from controlplane.initiative import MAKES_ROOM, next_due, one_pass
 from controlplane.job import Job
+from controlplane.lines import Waiting
 from controlplane.ports import Clock, Cluster, EventLog
 from controlplane.replay import Rebuilt, SnapshotInSlices, rebuild
 from controlplane.settling import outcome
@@ -239,13 +240,18 @@ class Engine:
 
     async def _ask_for_everything(self) -> None:
         effects: list[Effect] = [Survey(self.world.jobs.get)]
-        for job_id in sorted(self.world.live):
-            effect = wanted(self.world.jobs[job_id])
+        for job in sorted(map(self.world.jobs.__getitem__, self.world.live), key=self._placed):
+            effect = wanted(job)
             assert effect is not None
             effects.append(effect)
         if self._options.resync_s is not None:
             self._resync_at = self._clock.now() + self._options.resync_s
         await self._cluster.carry_out(effects)
+
+    def _placed(self, job: Job) -> tuple[float, Waiting]:
+        """Orders jobs as they were placed: a cluster that took them over then lists them alike."""
+        assert job.attempt is not None
+        return job.attempt.placed_at, self.world.place_in_line(job)
 
     async def _go_on_with_snapshot(self) -> None:
         """Makes a slice of the snapshot that is under way, or begins the next one.

@@ -290,6 +290,20 @@ def test_after_a_restart_everything_wanted_is_asked_for_again():
     assert [(type(x), x.job_id) for x in setup.cluster.asked[1:]] == [(LaunchGang, "j2")]
 
 
+def test_after_a_restart_gangs_are_asked_for_in_the_order_in_which_they_were_placed():
+    setup = Setup().ready()
+    for name in ("j3", "j1", "j2"):
+        setup.submit(submit(name, name, of=spec(workers=1, gpus=1)))
+        setup.after(3)
+    setup.process.interrupt()
+    setup.cluster.asked.clear()
+
+    setup.start().after(3)
+
+    launched = [effect.job_id for effect in setup.cluster.asked if isinstance(effect, LaunchGang)]
+    assert launched == ["j3", "j1", "j2"]
+
+
 def test_everything_wanted_is_asked_for_again_now_and_then():
     setup = Setup(resync_s=60.0).ready()
     setup.submit(submit())
