@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-slow test-planted test-cluster cluster-up cluster-down bench \
+.PHONY: help venv check test test-slow test-worlds test-planted test-cluster cluster-up cluster-down bench \
   bench-cluster demo up docs crds format lock clean
 
 help: ## Show this list.
@@ -45,6 +45,9 @@ test: $(STAMP) ## The tests that need nothing but this machine, quick ones only.
 
 test-slow: $(STAMP) ## The long scenarios and properties.
 	$(BIN)/pytest -m "slow and not cluster" $(ON_ALL_CORES)
+
+test-worlds: $(STAMP) ## Of those all in virtual time: ten thousand worlds, forks, logs decided again.
+	$(BIN)/pytest -m "slow and not cluster" $(ON_ALL_CORES) tests/scenarios/test_scenarios.py tests/incidents
 
 test-planted: $(STAMP) ## Plants known bugs in a copy and sees that the tests notice.
 	$(BIN)/python -m tests.planted
