@@ -91,6 +91,8 @@ async def test_the_same_key_of_two_actors_is_two_keys(public: Server) -> None:
 
 async def test_no_secret_reaches_the_logs(public: Server, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
+    # `muster up` sets a level of its own, for the whole process.
+    caplog.set_level(logging.DEBUG, logger="aiohttp.access")
     await public.call("GET", "/v1/jobs", headers=bearer(SECRET))
     await public.call("GET", "/v1/jobs", headers=bearer("not-" + SECRET))
     assert "GET /v1/jobs 200" in caplog.text
