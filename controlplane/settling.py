@@ -25,6 +25,7 @@ from controlplane.job import ACTIVE, EVOLVE, FINISHED, Job, Phase
 from controlplane.model import PLATFORM_CAUSES, Cause, Repair, Restart, RestartScope
 from controlplane.restart import Again, GiveUp
 
+_UP = (RankState.RUNNING, RankState.EXITED)
 _STARTING, _STOPPING, _OVER = AttemptState.STARTING, AttemptState.STOPPING, AttemptState.OVER
 
 
@@ -83,8 +84,18 @@ def _judge(draft: Draft, attempt: Attempt) -> None:
         stop_attempt(draft, used_up)
     elif failing := _failing(draft, attempt):
         _fail(draft, attempt, failing)
-    elif attempt.state is _STARTING and attempt.up == len(attempt.ranks):
+    elif attempt.state is _STARTING and _has_started(job, attempt):
         draft.add(e.GangStarted(job.id, attempt.number))
+
+
+def _has_started(job: Job, attempt: Attempt) -> bool:
+    """Whether every rank is up; those that failed count if the job does without them."""
+    if attempt.up == len(attempt.ranks):
+        return True
+    spares = any(role.expendable for role in job.spec.roles)
+    if not attempt.up or not spares or job.crippled_at is not None:
+        return False
+    return all(rank.state in _UP or rank.failed or rank.let_go for rank in attempt.ranks)
 
 
 def _has_succeeded(job: Job, attempt: Attempt) -> bool:

@@ -1,6 +1,7 @@
 """Ranks that end, vanish, are told to go, or start again by themselves while the gang lives on."""
 
 import pytest
+from msgspec.structs import replace
 
 from controlplane import commands as c
 from controlplane import events as e
@@ -12,6 +13,7 @@ from tests.controlplane.specification import (
     Given,
     exited,
     node,
+    on,
     placed_job,
     running_job,
     spec,
@@ -170,11 +172,32 @@ def expendable(rule=RestartRule.NEVER):
     return spec(roles=(role,))
 
 
+def placed_on_two_nodes(of):
+    placement = on(("n1", range(4)), ("n2", range(4)))
+    given = Given(node("n1"), node("n2")).when(submit(of=of))
+    return given.happened(e.GangPlaced("j1", 1, placement))
+
+
 def test_a_job_goes_on_without_an_expendable_rank():
     given = running_job(expendable()).when(exited(1, 1))
 
     given.then_kinds(e.RanksExited)
     assert given.job().phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize("lost_first", [True, False])
+def test_a_gang_that_does_without_a_rank_has_started_when_the_others_are_up(lost_first):
+    of = replace(expendable(), restart=RestartPolicy(limit=0, counts_platform=True))
+    given = placed_on_two_nodes(of)
+    lost = c.ReportNodeLost(node="n2", message="down")
+    up = c.ReportRanks(job="j1", attempt=1, started=(0,))
+    given.when(*((lost, up) if lost_first else (up, lost)))
+
+    assert given.decided[-1] == e.GangStarted("j1", 1)
+    assert given.job().phase is Phase.RUNNING
+    # Nobody waits any more for what will not start.
+    given.later(of.start_timeout_s + 1).when_time_comes()
+    assert given.decided == []
 
 
 def test_a_job_does_not_go_on_when_none_of_an_expendable_role_is_left():
