@@ -58,7 +58,10 @@ def render(folder: Path) -> Path:
     """As a file: kubectl of Kubernetes 1.20 cannot read today's kustomizations."""
     newer = shutil.which("kubectl")
     if newer is None:
-        pytest.skip("no kubectl on the PATH that is newer than the cluster's")
+        pytest.skip(
+            "no kubectl on the PATH that is newer than the cluster's; "
+            "`make cluster-up` builds one and says where it is"
+        )
     done = subprocess.run([newer, "kustomize", str(folder)], capture_output=True, check=True)
     found = folder / "rendered.yaml"
     found.write_bytes(done.stdout)
