@@ -17,6 +17,7 @@ from simulator.topology import ClusterModel
 from simulator.trainer import RINGS, Trainer
 from simulator.training.pace import Pace, Recipe, pace
 from simulator.training.step import step
+from simulator.training.stragglers import SIGMA
 from simulator.wiring import Wiring
 
 
@@ -74,7 +75,7 @@ def finish_times(
             fluid.add(job.key, Flow(size / how.step_s() if loads else 0.0, loads))
             continue
         assert first is not None
-        _one_step(first, fluid, constants)
+        _one_step(first, fluid)
         if first.left == 0:
             done[first.job.key] = first.now
             del going[first.job.key]
@@ -82,11 +83,11 @@ def finish_times(
     return done
 
 
-def _one_step(going: _Going, fluid: Fluid, constants: Constants) -> None:
+def _one_step(going: _Going, fluid: Fluid) -> None:
     how, recipe = going.pace, going.job.recipe
     ranks = sum(going.job.gpus.values())
     nodes = sum(1 for count in going.job.gpus.values() if count > 0)
-    lag = going.lag(ranks, nodes, constants.straggler_sigma)
+    lag = going.lag(ranks, nodes, SIGMA)
     taken = step(
         how.compute_s,
         how.plan,

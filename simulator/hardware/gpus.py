@@ -30,6 +30,11 @@ class Gpu:
     matmul: float = 0.8
 
     @property
+    def sms(self) -> int:
+        """Its streaming multiprocessors, each of which computes a part of a product."""
+        return SMS[self.name]
+
+    @property
     def shares_slot(self) -> bool:
         """Two of them sit on one board, behind one PCIe slot."""
         return self.name in ("K80", "M60")
@@ -80,6 +85,38 @@ GPUS = _rows(
     # Not a GPU, but published measurements use it as one: a many-core CPU that trains.
     Gpu("XeonPhi7250", "cpu", 6.1, 0, 16, 490, "none", 215, idle_w=80),
 )
+
+# Streaming multiprocessors (of the many-core CPU, cores), by the data sheets.
+SMS = {
+    "K20X": 14,
+    "K40": 15,
+    "K80": 13,
+    "M40": 24,
+    "M60": 16,
+    "P40": 30,
+    "P100-PCIe": 56,
+    "P100": 56,
+    "V100-PCIe": 80,
+    "V100": 80,
+    "V100-32": 80,
+    "T4": 40,
+    "RTX2080Ti": 68,
+    "A10": 72,
+    "A30": 56,
+    "A40": 84,
+    "A100-PCIe": 108,
+    "A100": 108,
+    "A100-80": 108,
+    "L4": 58,
+    "L40S": 142,
+    "H100-PCIe": 114,
+    "H800": 132,
+    "H100": 132,
+    "H200": 132,
+    "B200": 148,
+    "GB200": 148,
+    "XeonPhi7250": 68,
+}
 
 # The models that a name may carry, longest first; then what form and memory it adds.
 _MODEL = re.compile(

@@ -16,8 +16,8 @@ class Host:
     storage_gbs: float = 2.0
     # Writes of checkpoints from this node.
     storage_write_gbs: float = 1.0
-    # Copies in memory: what a parameter server that sums on the CPU has to itself.
-    memory_gbs: float = 100.0
+    # Of all channels of all sockets: channels x transfers a second x 8 bytes, by the data sheets.
+    memory_gbs: float = 153.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,30 +34,63 @@ class Server:
     price_h: float = 0.0
 
 
+def _memory_gbs(channels: int, mts: int, sockets: float = 2.0) -> float:
+    """What the memory of so many sockets gives, whose channels make so many million transfers."""
+    return sockets * channels * mts * 8.0e-3
+
+
+# By the data sheets of the CPUs: Xeon E5 v4, and as the DGX-1 has it; Skylake and Cascade Lake; EPYC of
+# two generations; Sapphire and Emerald Rapids. A part of a server has its part.
+_BROADWELL, _DGX1 = _memory_gbs(4, 2400), _memory_gbs(4, 2133)
+_SKYLAKE, _CASCADE = _memory_gbs(6, 2666), _memory_gbs(6, 2933)
+_EPYC, _SAPPHIRE, _EMERALD = _memory_gbs(8, 3200), _memory_gbs(8, 4800), _memory_gbs(8, 5600)
+
+
 def _rows(*rows: Server) -> dict[str, Server]:
     return {row.name: row for row in rows}
 
 
 SERVERS = _rows(
-    Server("p2.xlarge", "K80", 1, "none", "EC2 High", Host(4, 61, 0.2, 0.1, 20), 0.90),
-    Server("p2.8xlarge", "K80", 8, "pcie3", "10GbE", Host(32, 488, 0.5, 0.25, 60), 7.20),
-    Server("p2.16xlarge", "K80", 16, "pcie3", "20Gb", Host(64, 732, 1.0, 0.5, 100), 14.40),
-    Server("p3.16xlarge", "V100", 8, "nvlink2", "25GbE", Host(64, 488, 1.5, 0.7, 100), 24.48),
-    Server("p3dn.24xlarge", "V100-32", 8, "nvlink2", "100GbE", Host(96, 768, 4.0, 2.0, 120), 31.21),
+    Server("p2.xlarge", "K80", 1, "none", "EC2 High", Host(4, 61, 0.2, 0.1, _BROADWELL / 16), 0.90),
     Server(
-        "p4d.24xlarge", "A100", 8, "nvlink3", "4x100Gb EFA", Host(96, 1152, 8.0, 4.0, 200), 32.77
+        "p2.8xlarge", "K80", 8, "pcie3", "10GbE", Host(32, 488, 0.5, 0.25, _BROADWELL / 2), 7.20
     ),
-    Server("p5.48xlarge", "H100", 8, "nvlink4", "32x100Gb EFA", Host(192, 2048, 16, 8, 300), 98.32),
-    Server("p6-b200", "B200", 8, "nvlink5", "8x400Gb EFAv4", Host(192, 2048, 20, 10, 400), 113.93),
-    Server("dgx-1", "P100", 8, "nvlink1", "4x100Gb EDR IB", Host(80, 512, 2.0, 1.0, 120)),
-    Server("dgx-1v", "V100", 8, "nvlink2", "4x100Gb EDR IB", Host(80, 512, 2.0, 1.0, 120)),
+    Server("p2.16xlarge", "K80", 16, "pcie3", "20Gb", Host(64, 732, 1.0, 0.5, _BROADWELL), 14.40),
     Server(
-        "dgx-2", "V100-32", 16, "nvlink2-nvswitch", "8x100Gb EDR IB", Host(96, 1536, 12, 6, 200)
+        "p3.16xlarge", "V100", 8, "nvlink2", "25GbE", Host(64, 488, 1.5, 0.7, _BROADWELL), 24.48
     ),
-    Server("dgx-a100", "A100-80", 8, "nvlink3", "8x200Gb HDR IB", Host(256, 2048, 25, 12, 300)),
-    Server("dgx-h100", "H100", 8, "nvlink4", "8x400Gb NDR IB", Host(224, 2048, 50, 25, 500)),
-    Server("dgx-b200", "B200", 8, "nvlink5", "8x400Gb NDR IB", Host(224, 4096, 50, 25, 600)),
-    Server("pcie-p100", "P100-PCIe", 4, "pcie3", "25GbE", Host(40, 256, 1.0, 0.5, 100)),
+    Server(
+        "p3dn.24xlarge", "V100-32", 8, "nvlink2", "100GbE", Host(96, 768, 4.0, 2.0, _SKYLAKE), 31.21
+    ),
+    Server(
+        "p4d.24xlarge",
+        "A100",
+        8,
+        "nvlink3",
+        "4x100Gb EFA",
+        Host(96, 1152, 8.0, 4.0, _CASCADE),
+        32.77,
+    ),
+    Server(
+        "p5.48xlarge", "H100", 8, "nvlink4", "32x100Gb EFA", Host(192, 2048, 16, 8, _EPYC), 98.32
+    ),
+    Server(
+        "p6-b200", "B200", 8, "nvlink5", "8x400Gb EFAv4", Host(192, 2048, 20, 10, _EMERALD), 113.93
+    ),
+    Server("dgx-1", "P100", 8, "nvlink1", "4x100Gb EDR IB", Host(80, 512, 2.0, 1.0, _DGX1)),
+    Server("dgx-1v", "V100", 8, "nvlink2", "4x100Gb EDR IB", Host(80, 512, 2.0, 1.0, _DGX1)),
+    Server(
+        "dgx-2",
+        "V100-32",
+        16,
+        "nvlink2-nvswitch",
+        "8x100Gb EDR IB",
+        Host(96, 1536, 12, 6, _SKYLAKE),
+    ),
+    Server("dgx-a100", "A100-80", 8, "nvlink3", "8x200Gb HDR IB", Host(256, 2048, 25, 12, _EPYC)),
+    Server("dgx-h100", "H100", 8, "nvlink4", "8x400Gb NDR IB", Host(224, 2048, 50, 25, _SAPPHIRE)),
+    Server("dgx-b200", "B200", 8, "nvlink5", "8x400Gb NDR IB", Host(224, 4096, 50, 25, _EMERALD)),
+    Server("pcie-p100", "P100-PCIe", 4, "pcie3", "25GbE", Host(40, 256, 1.0, 0.5, _BROADWELL)),
 )
 
 

@@ -1,6 +1,7 @@
 """Links between the GPUs of one node, and what a ring over them carries.
 
-Ring rates are what NCCL's rings were measured or are declared to reach per GPU, in GB/s one way.
+Ring rates are those that NCCL's source (src/graph/topo.h) gives to a link, in GB/s one way, or for
+PCIe 4 and 5 the bus bandwidth that NVIDIA expects of them (GTC 2024, S62129).
 A cube mesh gives a small gang only the links that its members share: a pair has one, a quad three
 or four of the six; behind switches every gang has them all.
 """
@@ -60,23 +61,25 @@ def _rows(*rows: IntraLink) -> dict[str, IntraLink]:
     return {row.name: row for row in rows}
 
 
-# PCIe 3: 12 GB/s through a switch, but NCCL's rings over two sockets of that time were measured at
-# 5.8 to 6.2 GB/s whatever the number of GPUs.
+# PCIe 2: what the CUDA C best practices guide says of pinned memory. PCIe 3: 12 GB/s through a switch,
+# and 6 over QPI between two sockets of Broadwell. NVLink as in NCCL 2.30; but where links of the second
+# generation lead from GPU to GPU, the 22 GB/s that NCCL said when they were new (later 21, now 20,
+# which is what NVIDIA expects behind its switches: 122 by six).
 LINKS = _rows(
     IntraLink("none", Wiring.NONE, 0.0, 0, 0.0, "volta"),
-    IntraLink("pcie2", Wiring.TREE, 6.0, 1, 8.0, "volta", ring_gbs_max=4.0),
+    IntraLink("pcie2", Wiring.TREE, 6.0, 1, 8.0, "volta"),
     IntraLink("pcie3", Wiring.TREE, 12.0, 1, 15.75, "volta", ring_gbs_max=6.0),
     IntraLink("pcie4", Wiring.TREE, 24.0, 1, 31.0, "ampere"),
     IntraLink("pcie5", Wiring.TREE, 48.0, 1, 63.0, "hopper"),
     IntraLink("nvlink1", Wiring.CUBE_MESH, 18.0, 4, 80.0, "volta"),
-    IntraLink("nvlink2", Wiring.CUBE_MESH, 22.3, 6, 150.0, "volta"),
-    IntraLink("nvlink2-nvswitch", Wiring.SWITCHED, 22.3, 6, 150.0, "volta"),
-    IntraLink("nvlink3", Wiring.SWITCHED, 19.5, 12, 300.0, "ampere"),
+    IntraLink("nvlink2", Wiring.CUBE_MESH, 22.0, 6, 150.0, "volta"),
+    IntraLink("nvlink2-nvswitch", Wiring.SWITCHED, 20.0, 6, 150.0, "volta"),
+    IntraLink("nvlink3", Wiring.SWITCHED, 20.0, 12, 300.0, "ampere"),
     IntraLink("nvlink4", Wiring.SWITCHED, 20.6, 18, 450.0, "hopper"),
     IntraLink("nvlink4-h800", Wiring.SWITCHED, 20.6, 8, 200.0, "hopper"),
     IntraLink("nvlink4-nvls", Wiring.SWITCHED, 20.6, 18, 450.0, "hopper", in_switch=0.85),
-    IntraLink("nvlink5", Wiring.SWITCHED, 38.5, 18, 900.0, "blackwell"),
-    IntraLink("nvlink5-nvls", Wiring.SWITCHED, 38.5, 18, 900.0, "blackwell", in_switch=0.74),
+    IntraLink("nvlink5", Wiring.SWITCHED, 40.1, 18, 900.0, "blackwell"),
+    IntraLink("nvlink5-nvls", Wiring.SWITCHED, 40.1, 18, 900.0, "blackwell", in_switch=0.74),
 )
 
 

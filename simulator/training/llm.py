@@ -20,7 +20,7 @@ import numpy as np
 from simulator.collectives import nccl
 from simulator.constants import Constants
 from simulator.training.placement import Place
-from simulator.training.stragglers import slowest
+from simulator.training.stragglers import SIGMA, slowest
 
 # Bytes of activations a layer, for each token and hidden unit: not divided and divided by tensor
 # parallelism; and for each pair of tokens and head.
@@ -117,7 +117,7 @@ def iteration(llm: Llm, how: Parallel, place: Place, constants: Constants) -> It
     send = _send_s(2.0 * b * s * h, how, place, constants)
     steady = m * (per_stage * layer + head + send)
     bubble = (how.pipeline - 1) * (per_stage * layer + send) / how.interleave
-    late_s = constants.straggler_sigma * slowest(how.data) * (steady + bubble)
+    late_s = SIGMA * slowest(how.data) * (steady + bubble)
     data = _data_s(llm, how, place, constants)
     update = UPDATE_BYTES * llm.params / (tp * how.pipeline) / memory
     model = m * how.data * (3.0 * forward * tp * llm.layers + 6.0 * b * s * h * llm.vocabulary)

@@ -53,8 +53,13 @@ class Place:
             usable = RDMA_SHARE * net.line_gbs
             staged = self.link.wiring is Wiring.TREE and not from_host
             return 1.0 / (1.0 / usable + 1.0 / STAGING_GBS) if staged else usable
-        # A host copies what a flow carries, and copies and wire follow each other. (One stream of
-        # iperf on 25 GbE: 1.72 GB/s by this rule, 1.71 measured; four of them 2.6.)
-        one_flow = 1.0 / (1.0 / net.line_gbs + 1.0 / constants.tcp_copy_gbs)
-        one_flow = min(net.flow_gbps_max / 8.0, one_flow)
-        return min(TCP_SHARE * net.line_gbs, one_flow * max(flows, net.nics))
+        return min(TCP_SHARE * net.line_gbs, self.flow_gbs(constants) * max(flows, net.nics))
+
+    def flow_gbs(self, constants: Constants) -> float:
+        """What one flow of TCP carries: a host copies it, and copies and wire follow each other.
+
+        (One stream of iperf on 25 GbE: 1.72 GB/s by this rule, 1.71 measured; four of them 2.6.)
+        """
+        net = self.network
+        one = 1.0 / (1.0 / net.line_gbs + 1.0 / constants.tcp_copy_gbs)
+        return min(net.flow_gbps_max / 8.0, one)

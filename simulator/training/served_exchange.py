@@ -9,8 +9,6 @@ from simulator.hardware.networks import Transport
 from simulator.training.placement import TCP_SHARE, Place
 from simulator.training.plans import Gradients, Plan, Scheme, Software, pieces
 
-# TensorFlow's servers reached this where packets are large (IP over Aries), in GB/s.
-PS_LARGE_PACKETS_GBS = 2.3
 # A connection that was idle for a while begins with ten segments again (RFC 6928, RFC 2861); between
 # two steps it is. So many bytes of each client arrive at once.
 BURST_BYTES = 10 * 1448.0
@@ -38,7 +36,8 @@ def servers_of(
     line = TCP_SHARE * place.network.line_gbs
     rate = constants.ps_server_gbs
     if place.network.large_packets:
-        rate = max(rate, PS_LARGE_PACKETS_GBS)
+        # What packets cost is little here; the copies remain, as for any flow of TCP.
+        rate = max(rate, place.flow_gbs(constants))
     # gRPC goes through the network stack even to a server on the same node.
     loops_back = place.network.transport is Transport.GRPC and place.per_node > 1 and every_gpu
     return ps.Servers(

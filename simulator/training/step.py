@@ -2,9 +2,8 @@
 
 from typing import NamedTuple
 
-from simulator.constants import Constants
 from simulator.training.plans import Plan
-from simulator.training.stragglers import slowest_on_nodes
+from simulator.training.stragglers import SIGMA, slowest_on_nodes
 
 # The backward pass does twice the work of the forward pass.
 BACKWARD_SHARE = 2.0 / 3.0
@@ -24,9 +23,9 @@ class Step(NamedTuple):
     exchange_busy_s: float
 
 
-def straggling(ranks: int, nodes: int, constants: Constants, micro_batches: int = 1) -> float:
+def straggling(ranks: int, nodes: int, micro_batches: int = 1) -> float:
     """How much longer the slowest rank computes than the mean one: ranks differ, and nodes do."""
-    return constants.straggler_sigma * slowest_on_nodes(ranks, nodes, micro_batches)
+    return SIGMA * slowest_on_nodes(ranks, nodes, micro_batches)
 
 
 def step(

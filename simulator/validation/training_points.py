@@ -6,7 +6,7 @@ baseline's own losses; the point is then predicted from that.
 
 import re
 from functools import lru_cache
-from math import sqrt
+from math import inf
 
 import numpy as np
 
@@ -18,16 +18,22 @@ from simulator.training.input_pipeline import hand_over_s, input_rates
 from simulator.training.models import Model, find_model, samples_per_s
 from simulator.training.placement import Place
 from simulator.training.plans import Gradients, Plan, Scheme, Software
+from simulator.training.products import dense_s
 from simulator.training.step import compute_from, step, straggling
 from simulator.validation.points import BadPoint, Point, place_of
 from simulator.validation.prediction import Prediction
 
 # A batch that nobody stated.
 USUAL_BATCH = 32
-# A matrix product with so many results reaches half of its best rate on GPUs of that time; and the
-# layers of a network have about so many matrices of equal size.
-HALF_RATE_RESULTS = 1e6
-EQUAL_MATRICES = 11.0
+# A network that is not in the catalogue has so many layers, all alike.
+UNKNOWN_LAYERS = 20
+# Large products of single precision reach this share of the peak: 7,500 frames a second of the network
+# with 46 million parameters on a K20X, which is the baseline that Seide et al. compare with.
+DENSE_SHARE = 7500 * 6 * 46e6 / 3.94e12
+# 1-bit SGD computes one half of a batch while the gradient of the other is under way (Seide et al.).
+HALVES = 2
+# AdaGrad reads gradient, parameter and sum of squares, and writes the last two, in single precision.
+UPDATE_BYTES = 20.0
 IMAGENET = 1_281_167
 # Epochs to the target accuracy at small batches, and how they grow with the global batch; MLPerf's
 # reference convergence points for ResNet-50.
@@ -50,10 +56,10 @@ def throughput(point: Point, baseline: Point, constants: Constants) -> Predictio
     taken = step(
         compute,
         _plan(point, place, constants),
-        straggling(place.ranks, place.nodes, constants, accumulated),
+        straggling(place.ranks, place.nodes, accumulated),
         micro_batches=accumulated,
         input_s=_input_s(point, baseline, place, batch, accumulated),
-        hand_s=_hand_s(point, place, batch * accumulated),
+        hand_s=_hand_s(point, place, batch * accumulated, constants),
     ).total_s
     each = batch * accumulated / taken
     whole = each if point.fields.get("per_gpu_rate") else each * place.ranks
@@ -93,13 +99,13 @@ def _compute_s(baseline: Point, lone_rate: float, constants: Constants) -> float
     return compute_from(
         _samples(baseline) * accumulated / lone_rate,
         _plan(baseline, place, constants),
-        straggling(place.ranks, place.nodes, constants, accumulated),
+        straggling(place.ranks, place.nodes, accumulated),
         micro_batches=accumulated,
-        hand_s=_hand_s(baseline, place, _samples(baseline) * accumulated),
+        hand_s=_hand_s(baseline, place, _samples(baseline) * accumulated, constants),
     )
 
 
-def _hand_s(point: Point, place: Place, samples: float) -> float:
+def _hand_s(point: Point, place: Place, samples: float, constants: Constants) -> float:
     """How long GPUs wait until samples are copied to them.
 
     TensorFlow of 2017 fed all GPUs of a node from one process, and MXNet does, from memory that is
@@ -114,7 +120,8 @@ def _hand_s(point: Point, place: Place, samples: float) -> float:
     except UnknownHardware:
         return 0.0
     fed = 1 if "horovod" in framework else place.per_node
-    return hand_over_s(model, samples * fed, pinned=not mxnet)
+    copy_gbs = constants.host_copy_gbs if mxnet else inf
+    return hand_over_s(model, samples * fed, copy_gbs=copy_gbs)
 
 
 def _plan(point: Point, place: Place, constants: Constants) -> Plan:
@@ -137,7 +144,7 @@ def _gradients(model: str, params: float, each: float) -> Gradients:
     except UnknownHardware:
         if params <= 0:
             raise BadPoint(f"no model {model!r} in the catalogue, and params is missing") from None
-        return ((params * each / 20.0, 0.05),) * 20
+        return ((params * each / UNKNOWN_LAYERS, 1.0 / UNKNOWN_LAYERS),) * UNKNOWN_LAYERS
     size = (params or known.params) * each
     work = sum(layer.macs for layer in known.layers)
     return tuple(
@@ -187,19 +194,29 @@ def _input_s(point: Point, baseline: Point, place: Place, batch: float, accumula
 
 def _speedup(point: Point, constants: Constants) -> Prediction:
     """Strong scaling: the batch is cut into as many parts as there are GPUs."""
-    place = place_of(point)
+    place, params = place_of(point), point.number("params")
+    if params <= 0:
+        raise BadPoint("params must be above 0")
     rows = point.number("batch", 2880)
-    alone = 6.0 * point.number("params") * rows / (0.5e12 * place.gpu.fp32_tflops)
-    part = rows / place.ranks
-    half = HALF_RATE_RESULTS / sqrt(point.number("params") / EQUAL_MATRICES)
-    slower = (1.0 + half / part) / (1.0 + half / rows)
+    if rows <= 0:
+        raise BadPoint("batch must be above 0")
+    parts = HALVES if _scheme(point) is Scheme.ONE_BIT else 1
+    flops = DENSE_SHARE * place.gpu.peak_tflops("fp32") * 1e12
+    update = UPDATE_BYTES * params / (place.gpu.memory_gbs * 1e9)
+
+    def computed_s(part: float) -> float:
+        return dense_s(params, part, UNKNOWN_LAYERS, place.gpu.sms, flops)
+
     taken = step(
-        alone / place.ranks * slower,
+        computed_s(rows / place.ranks / parts),
         _plan(point, place, constants),
-        straggling(place.ranks, place.nodes, constants),
+        straggling(place.ranks, place.nodes),
     ).total_s
+    alone = computed_s(rows) + update
     measured = point.number("throughput")
-    return Prediction(measured, alone / taken, "speedup", measured / place.ranks)
+    return Prediction(
+        measured, alone / (parts * (taken + update)), "speedup", measured / place.ranks
+    )
 
 
 def efficiency(point: Point, constants: Constants) -> Prediction:
@@ -211,7 +228,7 @@ def efficiency(point: Point, constants: Constants) -> Prediction:
     taken = step(
         compute,
         _plan(point, place, constants),
-        straggling(place.ranks, place.nodes, constants),
+        straggling(place.ranks, place.nodes),
     ).total_s
     measured = point.number("efficiency")
     return Prediction(measured, compute / taken, "efficiency", measured)
@@ -245,7 +262,7 @@ def time_to_train(point: Point, constants: Constants) -> Prediction:
     taken = step(
         compute,
         _plan(point, place, constants),
-        straggling(place.ranks, place.nodes, constants),
+        straggling(place.ranks, place.nodes),
     ).total_s
     sizes, epochs = zip(*EPOCHS, strict=True)
     needed = float(np.interp(batch * place.ranks, sizes, epochs))
