@@ -1,4 +1,4 @@
-"""The fitted constants: ten numbers for every system there is, each with a meaning.
+"""The fitted constants: nine numbers for every system there is, each with a meaning.
 
 `docs/validation.md` says on what they were fitted and how well they carry over, and lists what is
 given: data sheets, published measurements of single parts that are no points of the fit, formulas.
@@ -14,9 +14,7 @@ class Constants:
     # What one parameter server moves each way over Ethernet, in GB/s.
     ps_server_gbs: float = 1.269
     # Share of the host's memory bandwidth that reaches the GPUs when the CPU keeps the parameters.
-    host_memory_share: float = 0.3833
-    # How fast a thread copies a batch in host memory before it goes to a GPU, in GB/s.
-    host_copy_gbs: float = 9.744
+    host_memory_share: float = 0.3828
     # From the call of a NCCL collective until its kernels run, in microseconds.
     nccl_launch_us: float = 27.64
     # Measured hop latencies over those of NCCL's tuner.
@@ -24,11 +22,11 @@ class Constants:
     # One step of a collective that CPUs do over MPI, in microseconds.
     mpi_hop_us: float = 24.69
     # Share of the peak that the matrix products of large language models reach.
-    gemm_share: float = 0.8158
+    gemm_share: float = 0.8157
     # How often each byte of a transformer layer's activations moves through device memory.
-    activation_passes: float = 7.982
+    activation_passes: float = 7.978
     # Launching the kernels of one layer for one micro-batch, both ways, in milliseconds.
-    layer_launch_ms: float = 2.475
+    layer_launch_ms: float = 2.476
 
 
 NAMES = tuple(field.name for field in fields(Constants))

@@ -11,6 +11,11 @@ from simulator.training.models import Model
 
 # Over PCIe 3 from pinned memory, for one GPU, as NCCL counts it.
 TO_DEVICE_GBS = 12.0
+# From memory that may be swapped out, the driver copies piece by piece into pinned memory of its own
+# first, and the slower of both remains. One thread copies 5.6 GB/s on Broadwell (25 MB in 4.5 ms:
+# stackoverflow.com/questions/39260020), 6.2 and 5.9 on the two generations of Xeon E5 before it
+# (community.intel.com, "Single-threaded memory performance for dual socket Xeon E5-* systems").
+HOST_COPY_GBS = 6.0
 
 
 class Input(NamedTuple):
@@ -42,15 +47,14 @@ def input_rates(model: Model, host: Host, gpus: int, *, cached: float = 0.0) -> 
     )
 
 
-def hand_over_s(model: Model, samples: float, *, copy_gbs: float = float("inf")) -> float:
+def hand_over_s(model: Model, samples: float, *, pinned: bool) -> float:
     """How long a process copies samples to its GPUs, one after the other, while they wait.
 
-    From memory that may be swapped out, the driver copies into pinned memory of its own first, at
-    `copy_gbs`, and both copies follow each other. (NVIDIA's blog "How to Optimize Data Transfers in
-    CUDA C/C++" measured 40 and 87 % of the pinned rate on two hosts.) Frameworks that prefetch to the device do it beside the step before; others write into arrays
+    Frameworks that prefetch to the device do it beside the step before; others write into arrays
     that the step before still reads, and so after it.
     """
-    return samples * model.device_bytes * 1e-9 * (1.0 / TO_DEVICE_GBS + 1.0 / copy_gbs)
+    rate = TO_DEVICE_GBS if pinned else min(TO_DEVICE_GBS, HOST_COPY_GBS)
+    return samples * model.device_bytes / (rate * 1e9)
 
 
 def cached_share(dataset_bytes: float, host: Host) -> float:

@@ -195,7 +195,7 @@ def _data_parallel(recipe: Recipe, model: Model, place: Place, constants: Consta
         node = input_rates(model, place.host, place.per_node, cached=recipe.cached).rate
         fed = batch * recipe.accumulate * place.per_node / node
         if not recipe.prefetch:
-            handed = hand_over_s(model, batch * recipe.accumulate, copy_gbs=constants.host_copy_gbs)
+            handed = hand_over_s(model, batch * recipe.accumulate, pinned=False)
     lag = straggling(place.ranks, place.nodes, recipe.accumulate)
     if scheme is Scheme.PS_ASYNC and place.nodes > 1:
         # Everyone goes at his own pace, so nobody waits for the slowest.

@@ -6,7 +6,6 @@ baseline's own losses; the point is then predicted from that.
 
 import re
 from functools import lru_cache
-from math import inf
 
 import numpy as np
 
@@ -59,7 +58,7 @@ def throughput(point: Point, baseline: Point, constants: Constants) -> Predictio
         straggling(place.ranks, place.nodes, accumulated),
         micro_batches=accumulated,
         input_s=_input_s(point, baseline, place, batch, accumulated),
-        hand_s=_hand_s(point, place, batch * accumulated, constants),
+        hand_s=_hand_s(point, place, batch * accumulated),
     ).total_s
     each = batch * accumulated / taken
     whole = each if point.fields.get("per_gpu_rate") else each * place.ranks
@@ -101,11 +100,11 @@ def _compute_s(baseline: Point, lone_rate: float, constants: Constants) -> float
         _plan(baseline, place, constants),
         straggling(place.ranks, place.nodes, accumulated),
         micro_batches=accumulated,
-        hand_s=_hand_s(baseline, place, _samples(baseline) * accumulated, constants),
+        hand_s=_hand_s(baseline, place, _samples(baseline) * accumulated),
     )
 
 
-def _hand_s(point: Point, place: Place, samples: float, constants: Constants) -> float:
+def _hand_s(point: Point, place: Place, samples: float) -> float:
     """How long GPUs wait until samples are copied to them.
 
     TensorFlow of 2017 fed all GPUs of a node from one process, and MXNet does, from memory that is
@@ -120,8 +119,7 @@ def _hand_s(point: Point, place: Place, samples: float, constants: Constants) ->
     except UnknownHardware:
         return 0.0
     fed = 1 if "horovod" in framework else place.per_node
-    copy_gbs = constants.host_copy_gbs if mxnet else inf
-    return hand_over_s(model, samples * fed, copy_gbs=copy_gbs)
+    return hand_over_s(model, samples * fed, pinned=not mxnet)
 
 
 def _plan(point: Point, place: Place, constants: Constants) -> Plan:

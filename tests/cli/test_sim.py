@@ -84,7 +84,7 @@ def test_a_cluster_file_is_summed_up_and_drawn(muster: Muster) -> None:
     assert shown.code == 0
     assert "32 nodes in 3 racks" in shown.out
     assert "2:1 oversubscribed" in shown.out
-    assert "nvlink3 (234 GB/s)" in shown.out
+    assert "nvlink3 (240 GB/s)" in shown.out
     assert "########" in shown.out
     assert "faults as rsc1" in shown.out
     view = muster("sim", "cluster", EXAMPLES / "physics-cluster.yaml", "--json").json
