@@ -1,6 +1,7 @@
 """Predictions against published measurements: the aims, and points that are odd."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -266,6 +267,16 @@ def test_each_constant_is_fitted_in_one_block() -> None:
     names = [name for block in BLOCKS for name in block.names]
     assert sorted(names) == sorted(set(names))
     assert len(names) <= 10
+
+
+def test_where_the_search_begins_does_not_decide_where_it_ends() -> None:
+    # A long launch and short hops explain collectives nearly as well as the other way round.
+    document = json.loads(shared("calibration", "scaling_points.json").read_text("utf-8"))
+    cases = [case for case in read_points(document)[0] if BLOCKS[0].takes(case)]
+    far = replace(FITTED, nccl_launch_us=FITTED.nccl_launch_us / 2, nccl_hop_factor=2.0)
+    found = fit(cases, far)
+    assert found.nccl_launch_us == pytest.approx(FITTED.nccl_launch_us, rel=0.02)
+    assert found.nccl_hop_factor == pytest.approx(FITTED.nccl_hop_factor, rel=0.02)
 
 
 def _scales(series: str, *counts: int) -> list[dict[str, Any]]:
