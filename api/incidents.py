@@ -19,7 +19,7 @@ from controlplane.bundle import make_bundle
 from controlplane.errors import Rejected
 from controlplane.ports import LogReader
 from controlplane.redeciding import Difference, redecide
-from studies.analysis import Analysis, analyse
+from studies.analysis import Analysis, EmptySpan, analyse
 from studies.fork import Change, Forked, ForkError, fork, parse_change
 from studies.fork.past import NodeFault
 
@@ -109,7 +109,10 @@ async def get_analysis(request: web.Request, query: SpanQuery) -> web.Response:
     async def look(log: LogReader) -> bytes:
         return encode(await analyse(log, since=since, until=until))
 
-    return answer_bytes(await request.app[PAST].look(look))
+    try:
+        return answer_bytes(await request.app[PAST].look(look))
+    except EmptySpan as error:
+        raise Rejected("invalid_parameter", str(error), field="since") from None
 
 
 async def post_fork(request: web.Request, query: NoQuery) -> web.Response:

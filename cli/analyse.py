@@ -4,17 +4,19 @@ import asyncio
 
 import click
 
+from cli.complaints import WRONG_USAGE, Complaint
+from cli.options import log_argument
 from cli.sources import parse_source, reading
 from cli.tables import Column, Table, write, write_json
 from cli.times import parse_time, span, stamp
 from cli.transfer import end_of
-from studies.analysis import Analysis, Fit, Flapping, Group, NodeRecord, analyse
+from studies.analysis import Analysis, EmptySpan, Fit, Flapping, Group, NodeRecord, analyse
 
 NODES_MAX = 10
 
 
 @click.command("analyse")
-@click.argument("source", metavar="LOG")
+@log_argument
 @click.option("--from", "since", metavar="TIME", help="Where to begin.")
 @click.option("--to", "until", metavar="TIME", help="Where to end.")
 @click.option("--json", "as_json", is_flag=True, help="Write JSON; the fits for studies are in it.")
@@ -22,11 +24,12 @@ def analyse_command(source: str, since: str | None, until: str | None, as_json: 
     """Restarts and failures by cause, node, user, image and exit code; repeat offenders; fits.
 
     An attempt that did not succeed counts with all GPU-hours it held: whether a checkpoint saved
-    some of its work, the log does not know. Times are 2026-11-16T03:12:00Z, or -6h.
+    some of its work, the log does not know. Times are 2026-11-16T03:12:00Z, or -6h. Without LOG,
+    that of `muster up` is meant.
 
     \b
     Examples:
-      muster analyse muster.db --from -1d
+      muster analyse --from -1d
       muster analyse incident.bundle --json
     """
     found = asyncio.run(_analysed(source, since, until))
@@ -43,7 +46,10 @@ async def _analysed(source: str, since: str | None, until: str | None) -> Analys
             first, last = (None if x is None else parse_time(x, end=end) for x in (since, until))
         except ValueError as error:
             raise click.UsageError(f"{error}.") from None
-        return await analyse(log, since=first, until=last)
+        try:
+            return await analyse(log, since=first, until=last)
+        except EmptySpan as error:
+            raise Complaint(str(error), exit_code=WRONG_USAGE) from None
 
 
 def _show(found: Analysis) -> None:

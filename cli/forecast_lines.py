@@ -13,7 +13,7 @@ def forecast_line(forecast: Forecast | None) -> str:
     if forecast.start_p50 is None or forecast.start_p50 > now:
         told.append(f"starts in {_range(forecast.start_p50, forecast.start_p90, now, far)}")
     told.append(f"ends in {_range(forecast.finish_p50, forecast.finish_p90, now, far)}")
-    return f"expected: {', '.join(told)}; from {forecast.basis}"
+    return f"expected: {', '.join(told)}; its length from {forecast.basis}"
 
 
 def _range(p50: float | None, p90: float | None, now: float, far: str) -> str:

@@ -7,6 +7,7 @@ import click
 
 from cli.complaints import Complaint
 from cli.narration import tell
+from cli.options import log_argument
 from cli.settings import read_cluster
 from cli.sources import parse_source, reading
 from cli.tables import Column, Table, write, write_json
@@ -24,7 +25,7 @@ JOBS_MAX = 20
 
 
 @click.command("fork")
-@click.argument("source", metavar="LOG")
+@log_argument
 @click.option("--at", "moment", metavar="TIME", required=True, help="Where the futures part.")
 @click.option("--until", metavar="TIME", help="Where they end; the log's end if left out.")
 @click.option(
@@ -66,11 +67,12 @@ def fork_command(
     really happened is printed with the answer.
 
     Jobs work as long as they really did; where the log is of a simulated cluster, as their manifests
-    say. Name that cluster's file with --cluster for its delays and its seed.
+    say. Name that cluster's file with --cluster for its delays and its seed. Without LOG, that of
+    `muster up` is meant.
 
     \b
     Examples:
-      muster fork muster.db --at 2026-11-16T03:12:00Z --cordon rack-0-1
+      muster fork --at 2026-11-16T03:12:00Z --cordon rack-0-1
       muster fork incident.bundle --at -2h --set queue.research.gpus_max=64
       muster fork muster.db --at -1d --set policy=easy_backfill
       muster fork muster.db --at -1d --until -12h --add-nodes 4 --json

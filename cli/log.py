@@ -9,7 +9,7 @@ import msgspec
 from cli import regression, transfer
 from cli.complaints import FAILED, WRONG_USAGE, Complaint
 from cli.narration import tell
-from cli.settings import read_settings
+from cli.options import log_argument
 from cli.sources import Kind, Source, parse_source, reading
 from cli.tables import Column, Table, write, write_json
 from cli.times import span, stamp
@@ -34,7 +34,6 @@ def log() -> None:
     """
 
 
-log_argument = click.argument("source", metavar="[LOG]", required=False)
 as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 
 
@@ -45,7 +44,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
     "--decisions/--no-decisions", default=True, help="Decide everything again, and compare."
 )
 @as_json
-def verify_command(source: str | None, expect: str | None, decisions: bool, as_json: bool) -> None:
+def verify_command(source: str, expect: str | None, decisions: bool, as_json: bool) -> None:
     """Check the whole log: chain, order, fold, decisions; names the first bad position.
 
     The chain shows every change, but not that the end was cut off and the rest closed up. Note the
@@ -62,7 +61,7 @@ def verify_command(source: str | None, expect: str | None, decisions: bool, as_j
       muster log verify muster.db --expect 5120:9f0c51
       muster log export muster.db | muster log verify -
     """
-    where = _source(source)
+    where = parse_source(source)
     found = asyncio.run(_verified(where, _pin(expect), decisions))
     if as_json:
         write_json(found)
@@ -70,10 +69,6 @@ def verify_command(source: str | None, expect: str | None, decisions: bool, as_j
         _show_findings(where, found)
     if found.difference is not None:
         click.get_current_context().exit(FAILED)
-
-
-def _source(text: str | None) -> Source:
-    return parse_source(text or read_settings().db)
 
 
 def _pin(text: str | None) -> Pin | None:
@@ -154,7 +149,7 @@ def _lines(found: Findings) -> Iterator[tuple[str, str]]:
 @log.command()
 @log_argument
 @as_json
-def stats(source: str | None, as_json: bool) -> None:
+def stats(source: str, as_json: bool) -> None:
     """Count events by type, and show the time span, the jobs and the size.
 
     The chain is checked on the way; `muster log verify` checks more.
@@ -164,7 +159,7 @@ def stats(source: str | None, as_json: bool) -> None:
       muster log stats
       muster log stats incident.jsonl --json
     """
-    where = _source(source)
+    where = parse_source(source)
     found = asyncio.run(_surveyed(where))
     size = _size_bytes(where)
     if as_json:
@@ -208,7 +203,7 @@ def _size_bytes(source: Source) -> int | None:
 @click.option("--redact", is_flag=True, help="A bundle without names and environment values.")
 @click.option("--note", default="", help="A line that says what the bundle is about.")
 def export(
-    source: str | None,
+    source: str,
     first: str | None,
     last: str | None,
     output: str | None,
@@ -232,7 +227,7 @@ def export(
       muster log export muster.db --from -2h --bundle incident.bundle.gz --redact
       muster log export postgresql://db/muster | zstd > muster.jsonl.zst
     """
-    where = _source(source)
+    where = parse_source(source)
     if bundle is None and (redact or note):
         raise click.UsageError("--redact and --note are for a --bundle.")
     if bundle is not None and output is not None:
@@ -273,8 +268,8 @@ def test_command(bundle: str, into: str, name: str | None) -> None:
 
 @log.command("import")
 @click.argument("export", metavar="FILE")
-@click.argument("target", metavar="[LOG]", required=False)
-def import_command(export: str, target: str | None) -> None:
+@log_argument
+def import_command(export: str, source: str) -> None:
     """Read an exported log into an empty one.
 
     The chain is checked first, and the log is there whole or not at all. FILE may be - for a pipe.
@@ -284,7 +279,7 @@ def import_command(export: str, target: str | None) -> None:
       muster log import backup.jsonl restored.db
       zstdcat muster.jsonl.zst | muster log import - postgresql://db/muster
     """
-    origin, goal = parse_source(export), _source(target)
+    origin, goal = parse_source(export), parse_source(source)
     if origin.kind is not Kind.EXPORT:
         raise Complaint(
             f"{origin} is no export", hint="`muster log export` makes one.", exit_code=WRONG_USAGE

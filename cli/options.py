@@ -77,6 +77,14 @@ job_argument = click.argument("job", shell_complete=complete_job)
 jobs_argument = click.argument("jobs", nargs=-1, required=True, shell_complete=complete_job)
 
 
+def _or_usual_log(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    return value or read_settings().db
+
+
+# The log that is named, or the one of `muster up`: MUSTER_DB, or muster.db in the data folder.
+log_argument = click.argument("source", metavar="[LOG]", required=False, callback=_or_usual_log)
+
+
 class Span(click.ParamType[float]):
     """A duration such as 90s, 10m or 7d."""
 

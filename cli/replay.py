@@ -14,6 +14,7 @@ from cli.cluster_tables import nodes_table, queues_table
 from cli.complaints import NO_SUCH_JOB, WRONG_USAGE, Complaint
 from cli.exported import ExportedLog
 from cli.job_tables import detail, list_table, why_text
+from cli.options import log_argument
 from cli.sources import parse_source, reading
 from cli.tables import write, write_json
 from cli.times import parse_time, stamp
@@ -28,7 +29,7 @@ from controlplane.world import World
 
 
 @click.command()
-@click.argument("source", metavar="LOG")
+@log_argument
 @click.option("--at", "moment", metavar="TIME", help="The last event not later than this counts.")
 @click.option("--position", type=click.IntRange(0), help="Up to and with this event.")
 @click.option("--step", is_flag=True, help="Tell every event, what it changed and why.")
@@ -60,13 +61,13 @@ def replay(
 ) -> None:
     """Show jobs, nodes and queues as they were.
 
-    LOG is a SQLite file, a postgresql:// URL, an exported .jsonl file, a bundle, or - for a pipe; a
-    running server is not disturbed. TIME is 2026-11-16T03:12:00Z, UTC seconds, or -10m for ten
+    LOG is a SQLite file, a postgresql:// URL, an exported .jsonl file, a bundle, or - for a pipe;
+    without it the log of `muster up` is meant. A running server is not disturbed. TIME is 2026-11-16T03:12:00Z, UTC seconds, or -10m for ten
     minutes before the log's end. Without --at and --position, the end is shown.
 
     \b
     Examples:
-      muster replay muster.db --at 2026-11-16T03:12:00Z
+      muster replay --at 2026-11-16T03:12:00Z
       muster replay incident.jsonl --position 4711 --json
       muster replay muster.db --step --from 4700 --position 4711
       muster replay muster.db --at -2h --job team/flaky
@@ -139,6 +140,7 @@ async def _walk(
     text: str, first: str | None, last: str | None, steps: Steps, back: bool, as_json: bool
 ) -> None:
     found: list[Step] = []
+    count = 0
     async with reading(parse_source(text)) as log:
         _require_beginning(log, text, None)
         begin, end = await ends_in(log, first, last)
@@ -152,12 +154,24 @@ async def _walk(
             step = walker.hear(recorded)
             if step is None:
                 continue
+            count += 1
             if back:
                 found.append(step)
             else:
                 _tell(step, as_json)
     for step in reversed(found):
         _tell(step, as_json)
+    if not count:
+        _say_why_nothing(walker.world, steps)
+
+
+def _say_why_nothing(world: World, steps: Steps) -> None:
+    """Whoever asked for what never was is told so; an hour without events is no mistake."""
+    if steps.job is not None:
+        _full(world, steps.job)
+    if steps.node is not None and steps.node not in world.nodes:
+        raise Complaint(f"there was no node {steps.node} then")
+    click.echo("nothing happened in that span", err=True)
 
 
 def _tell(step: Step, as_json: bool) -> None:

@@ -89,6 +89,13 @@ class Ledger:
                 facts.placed_at = at
         return self
 
+    def forget(self, before: float) -> None:
+        """Counts what was held from this instant on, and no longer what was held before."""
+        for facts in self.jobs.values():
+            facts.gpu_s = facts.lost_gpu_s = 0.0
+            if facts.placed_at is not None:
+                facts.placed_at = max(before, facts.placed_at)
+
     @property
     def gpu_s(self) -> float:
         return sum(facts.gpu_s for facts in self.jobs.values())

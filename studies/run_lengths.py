@@ -52,7 +52,7 @@ class Lengths:
             return "the job's own estimate or limit"
         if len(self._all) >= ENOUGH:
             return f"all {len(self._all)} jobs that have ended"
-        return "nothing is known yet; an hour is assumed"
+        return "a guess of an hour, as nothing is known yet"
 
 
 def lengths_of(jobs: Iterable[Job], now: float) -> Lengths:

@@ -5,6 +5,6 @@ times, failures of jobs and of nodes.
 """
 
 from studies.analysis.analyse import analyse
-from studies.analysis.values import Analysis, Fit, Flapping, Group, NodeRecord, Spread
+from studies.analysis.values import Analysis, EmptySpan, Fit, Flapping, Group, NodeRecord, Spread
 
-__all__ = ["Analysis", "Fit", "Flapping", "Group", "NodeRecord", "Spread", "analyse"]
+__all__ = ["Analysis", "EmptySpan", "Fit", "Flapping", "Group", "NodeRecord", "Spread", "analyse"]

@@ -85,7 +85,7 @@ def spread_of(values: Sequence[float]) -> Spread | None:
         count=len(values),
         mean=fmean(values),
         median=median(values),
-        p90=quantiles(values, n=10)[-1] if len(values) > 1 else values[0],
+        p90=quantiles(values, n=10, method="inclusive")[-1] if len(values) > 1 else values[0],
         max=max(values),
         lognormal_mu=fmean(logs),
         lognormal_sigma=pstdev(logs),

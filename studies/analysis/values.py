@@ -62,6 +62,10 @@ class Fit(Struct, frozen=True, kw_only=True):
     node_repair_hours: float | None
 
 
+class EmptySpan(ValueError):
+    """Nothing of the log lies in the span that was asked for."""
+
+
 class Analysis(Struct, frozen=True, kw_only=True):
     since: float
     until: float

@@ -6,6 +6,7 @@ from itertools import pairwise
 from statistics import fmean, pstdev
 
 from controlplane import events as e
+from controlplane.model import Placement
 from controlplane.world import World
 from studies.analysis.counting import (
     HOUR_S,
@@ -23,25 +24,31 @@ _ON_PURPOSE = frozenset({"cancelled", "suspended", "scaled", "preemption"})
 
 
 class Witness:
-    """Hears a history and remembers what the analysis needs."""
+    """Hears a history and remembers what the analysis needs of the span from `first` to `last`.
 
-    def __init__(self, world: World) -> None:
+    What was held and lost before the span is forgotten when it begins; what goes on then counts
+    from there.
+    """
+
+    def __init__(self, world: World, *, first: float, last: float) -> None:
         self.ledger = Ledger(world, world.at)
-        self._until = self._since = world.at
-        self._heard = False
-        self._gpus = {n.name: n.info.gpus for n in world.nodes.values() if not n.removed}
+        self._first, self._last, self._begun = first, last, False
+        nodes = [node for node in world.nodes.values() if not node.removed]
+        self._gpus = {node.name: node.info.gpus for node in nodes}
         self._known_at = dict.fromkeys(self._gpus, world.at)
-        self._down: dict[str, float] = {}
-        self._losses: list[tuple[str, float]] = []
+        self._down = {node.name: world.at for node in nodes if not node.ready}
+        self._losses = Counter[str]()
         self._repairs: list[tuple[str, float]] = []
         self._held = defaultdict[str, float](float)
         self._placed: dict[str, tuple[float, Counter[str]]] = {}
+        for job in world.jobs.values():
+            if job.live_attempt is not None:
+                self._place(job.id, job.live_attempt.placement, world.at)
 
     def hear(self, recorded: e.Recorded) -> None:
         event, at = recorded.event, recorded.at
-        if not self._heard:
-            self._since, self._heard = at, True
-        self._until = at
+        if not self._begun and at >= self._first:
+            self._begin()
         self.ledger.hear(recorded)
         match event:
             case e.NodeReported(node=node, info=info):
@@ -52,16 +59,29 @@ class Witness:
             case e.NodeLost(node=node):
                 if node not in self._down:
                     self._down[node] = at
-                    self._losses.append((node, at))
+                    self._losses[node] += 1
             case e.GangPlaced(job=job, placement=placement):
-                gpus = Counter[str]()
-                for slot in placement:
-                    gpus[slot.node] += len(slot.devices)
-                self._placed[job] = at, gpus
+                self._place(job, placement, at)
             case e.AttemptEnded(job=job):
                 self._book(job, at)
             case _:
                 pass
+
+    def _begin(self) -> None:
+        first, self._begun = self._first, True
+        self.ledger.forget(first)
+        self._losses.clear()
+        self._repairs.clear()
+        self._held.clear()
+        self._known_at = {node: max(at, first) for node, at in self._known_at.items()}
+        self._down = {node: max(at, first) for node, at in self._down.items()}
+        self._placed = {job: (max(at, first), gpus) for job, (at, gpus) in self._placed.items()}
+
+    def _place(self, job: str, placement: Placement, at: float) -> None:
+        gpus = Counter[str]()
+        for slot in placement:
+            gpus[slot.node] += len(slot.devices)
+        self._placed[job] = at, gpus
 
     def _book(self, job: str, at: float) -> None:
         placed = self._placed.pop(job, None)
@@ -69,9 +89,8 @@ class Witness:
             for node, gpus in placed[1].items():
                 self._held[node] += gpus * (at - placed[0])
 
-    def analysis(self, since: float | None, until: float | None) -> Analysis:
-        first = self._since if since is None else since
-        last = self._until if until is None else until
+    def analysis(self) -> Analysis:
+        first, last = self._first, self._last
         for job in list(self._placed):
             self._book(job, last)
         self.ledger.close(last)
@@ -92,17 +111,15 @@ class Witness:
             by_user=grouped(failures, lambda x, loss: x.actor),
             by_image=grouped(failures, lambda x, loss: image_of(x)),
             by_exit_code=grouped(failures, lambda x, loss: exit_code(loss)),
-            nodes=self._nodes(failures, first, last),
+            nodes=self._nodes(failures, last),
             flapping=flapping_jobs(facts, first, last),
             fit=self._fit(facts, failures, first, last),
         )
 
-    def _nodes(
-        self, failures: Sequence[tuple[JobFacts, Loss]], first: float, last: float
-    ) -> list[NodeRecord]:
+    def _nodes(self, failures: Sequence[tuple[JobFacts, Loss]], last: float) -> list[NodeRecord]:
         """Every node that gave trouble, the worst first."""
         blamed = Counter(loss.node for _, loss in failures if loss.node)
-        lost = Counter(node for node, at in self._losses if first <= at <= last)
+        lost = self._losses
         down = self._down_s(last)
         names = [name for name in self._gpus if blamed[name] or lost[name]]
         records = [self._record(name, blamed[name], lost[name], down[name], last) for name in names]
@@ -143,7 +160,7 @@ class Witness:
         ended = sum(x.outcome == "Succeeded" for x in facts) + len(failures)
         node_s = sum(max(0.0, last - at) for at in self._known_at.values())
         down_s = sum(self._down_s(last).values())
-        lost = len(self._losses)
+        lost = self._losses.total()
         repairs = [seconds for _, seconds in self._repairs]
         return Fit(
             jobs_per_hour=len(arrivals) / max((last - first) / HOUR_S, 1e-9),

@@ -106,6 +106,48 @@ def test_an_analysis_names_what_failed(log: Path, muster: Muster) -> None:
     assert found["until"] - found["since"] == pytest.approx(3600)
 
 
+@pytest.mark.parametrize(
+    ("span", "told"),
+    [
+        (["--from", "2100-01-01T00:00:00Z"], "it ends earlier"),
+        (["--to", "1970-01-02T00:00:00Z"], "it begins later"),
+        (["--from", "-1h", "--to", "-2h"], "ends before it begins"),
+    ],
+)
+def test_an_analysis_of_a_span_without_a_log_says_so(
+    log: Path, muster: Muster, span: list[str], told: str
+) -> None:
+    ran = muster("analyse", log, *span)
+    assert (ran.code, ran.out) == (2, "")
+    assert told in ran.err
+
+
+def test_the_log_of_the_control_plane_is_meant_where_none_is_named(
+    log: Path, muster: Muster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MUSTER_DB", str(log))
+    assert muster("replay", "--at", "-3h").out == muster("replay", log, "--at", "-3h").out
+    assert muster("analyse").out == muster("analyse", log).out
+    assert "no past to fork from" in muster("fork", "--at", "0").err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["--job", "nobody/knows"], 102, "there was no job nobody/knows"),
+        (["--node", "nowhere"], 1, "there was no node nowhere"),
+        (["--step", "--job", "nobody", "--back"], 102, "there was no job nobody"),
+        (["--node", "rack-0-0", "--from", "6", "--until", "6"], 0, "nothing happened"),
+    ],
+)
+def test_a_walk_that_meets_nobody_says_so(
+    log: Path, muster: Muster, words: list[str], code: int, told: str
+) -> None:
+    ran = muster("replay", log, *words)
+    assert (ran.code, ran.out) == (code, "")
+    assert told in ran.err
+
+
 def test_one_job_is_shown_in_full_as_it_was(log: Path, muster: Muster) -> None:
     ran = muster("replay", log, "--at", "-3h", "--job", "job-1")
     assert ran.code in (0, 102)

@@ -5,6 +5,7 @@ import pytest
 from adapters.memory_log import MemoryLog
 from controlplane import events as e
 from studies.analysis import analyse
+from studies.analysis.counting import spread_of
 from tests.incidents.day import Day
 from tests.scenarios.scenario import run_now
 
@@ -44,6 +45,33 @@ def test_a_span_counts_only_what_lies_in_it(day: Day) -> None:
     halves = [run_now(analyse(day.log, until=middle)), run_now(analyse(day.log, since=middle))]
     assert sum(half.attempts_lost for half in halves) == whole.attempts_lost
     assert all(half.jobs < whole.jobs for half in halves)
+
+
+def test_what_was_held_and_lost_before_a_span_is_not_counted_in_it(day: Day) -> None:
+    """Of two halves each counts its own part, so that together they are the whole."""
+    whole = run_now(analyse(day.log))
+    middle = (whole.since + whole.until) / 2
+    one, two = (run_now(analyse(day.log, until=middle)), run_now(analyse(day.log, since=middle)))
+    assert one.gpu_hours + two.gpu_hours == pytest.approx(whole.gpu_hours)
+    for node in whole.nodes:
+        parts = [x for half in (one, two) for x in half.nodes if x.node == node.node]
+        assert sum(x.losses for x in parts) == node.losses
+        assert sum(x.failed_attempts for x in parts) == node.failed_attempts
+        if len(parts) == 2:
+            assert sum(x.gpu_hours for x in parts) == pytest.approx(node.gpu_hours)
+            assert sum(x.down_hours for x in parts) == pytest.approx(node.down_hours)
+
+
+def test_a_span_is_no_longer_than_the_log(day: Day) -> None:
+    whole = run_now(analyse(day.log))
+    assert run_now(analyse(day.log, since=0.0, until=9e9)) == whole
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 9, 20])
+def test_nine_in_ten_are_not_longer_than_the_longest(count: int) -> None:
+    spread = spread_of([float(x * x) for x in range(1, count + 1)])
+    assert spread is not None
+    assert spread.median <= spread.p90 <= spread.max
 
 
 def test_the_fit_gives_back_what_the_day_was_drawn_from(day: Day) -> None:
