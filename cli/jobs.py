@@ -77,7 +77,9 @@ def list_command(
         run(_watch_list(url, query, all_namespaces))
     jobs, now = run(_list(url, query))
     if output == "table" and not jobs:
-        click.echo(f"no jobs{'' if all_namespaces else f' in namespace {namespace}'}", err=True)
+        such = "such " if phase or queue or kind else ""
+        where = "" if all_namespaces else f" in namespace {namespace}"
+        click.echo(f"no {such}jobs{where}", err=True)
         return
     _show_list(jobs, now, output, all_namespaces)
 

@@ -78,7 +78,7 @@ jobs_argument = click.argument("jobs", nargs=-1, required=True, shell_complete=c
 
 
 def _or_usual_log(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-    return value or read_settings().db
+    return read_settings().db if value is None else value
 
 
 # The log that is named, or the one of `muster up`: MUSTER_DB, or muster.db in the data folder.

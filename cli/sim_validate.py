@@ -133,6 +133,8 @@ def _cases(file: Path) -> tuple[list[Case], list[Failed]]:
     except json.JSONDecodeError as error:
         told = f"line {error.lineno}, column {error.colno}: {error.msg}"
         raise _bad(f"{file} is not JSON: {told}") from None
+    except RecursionError:
+        raise _bad(f"{file} is nested too deeply") from None
     except UnicodeDecodeError:
         raise _bad(f"{file} is no text in UTF-8, and no archive of profiles") from None
     except (ValueError, EOFError, tarfile.TarError) as error:

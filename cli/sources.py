@@ -5,9 +5,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 
 from cli.complaints import WRONG_USAGE, Complaint
 from cli.exported import GZIP_MAGIC, ExportedLog
+from cli.settings import reason
 from controlplane.errors import LogCorrupt, LogUnavailable
 from controlplane.ports import EventLog, SearchableLog
 
@@ -44,6 +46,8 @@ class Source:
 def parse_source(text: str) -> Source:
     """What `--db` or a LOG argument names; raises Complaint for what is neither."""
     scheme, separator, rest = text.partition(":")
+    if not text:
+        raise Complaint("an empty name is no log", exit_code=WRONG_USAGE)
     if text == "-":
         return Source(Kind.EXPORT, text)
     if text in ("memory", "memory:", ":memory:"):
@@ -100,16 +104,27 @@ async def _open_to_read(source: Source) -> EventLog:
         return await open_postgres(source.place, read_only=True)
     if source.place == "-":
         return ExportedLog.from_stdin()
-    if not source.path.exists():
-        raise Complaint(
-            f"there is no log {source.path}",
-            hint="Name a SQLite file, a postgresql:// URL or an export; `muster up` makes a log.",
-        )
+    _require_file(source.path)
     if source.kind is Kind.EXPORT:
         return ExportedLog.open(source.path)
     from adapters.sqlite_log import SqliteLog
 
     return await SqliteLog.open(source.path, read_only=True)
+
+
+def _require_file(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        told = f"there is no log {path}"
+    except (OSError, ValueError) as error:
+        told = f"{path} cannot be read: {reason(error)}"
+    else:
+        if S_ISREG(mode):
+            return
+        told = f"{path} is no file" + (", but a folder" if S_ISDIR(mode) else "; - reads a pipe")
+    hint = "Name a SQLite file, a postgresql:// URL or an export; `muster up` makes a log."
+    raise Complaint(told, hint=hint)
 
 
 async def open_postgres(url: str, *, read_only: bool = False) -> SearchableLog:

@@ -1,12 +1,14 @@
 """`muster top job NAME` and `muster top node NAME`: device by device, now or over a while."""
 
 from collections.abc import Iterable, Sequence
+from urllib.parse import quote
 
 import click
+from msgspec import Raw
 from rich.text import Text
 
 from api.telemetry import DeviceView, HistoryList, HistoryView, PointView, TelemetryView
-from cli.client import connect, run
+from cli.client import Client, connect, job_path, run
 from cli.readings import COUNTERS, read, summed
 from cli.tables import Column, Table, write, write_as
 from cli.times import span
@@ -45,8 +47,7 @@ def show(
 
 
 def _show_now(url: str | None, output: str, job: str, node: str) -> None:
-    seen = run(_seen(url))
-    devices = [d for d in seen.devices if (d.job == job if job else d.node == node)]
+    seen, devices = run(_seen(url, job, node))
     if output != "table":
         write_as(output, {"items": devices})
     elif not devices:
@@ -56,9 +57,19 @@ def _show_now(url: str | None, output: str, job: str, node: str) -> None:
         write(Table(_NOW, [_now_row(device) for device in devices]))
 
 
-async def _seen(url: str | None) -> TelemetryView:
+async def _seen(url: str | None, job: str, node: str) -> tuple[TelemetryView, list[DeviceView]]:
+    """All that is measured, and what of it is asked for; who is not there is refused."""
     async with connect(url) as server:
-        return await read(server)
+        seen = await read(server)
+        devices = [d for d in seen.devices if (d.job == job if job else d.node == node)]
+        if not devices:
+            await _require(server, job, node)
+        return seen, devices
+
+
+async def _require(server: Client, job: str, node: str) -> None:
+    namespace, _, name = job.partition("/")
+    await server.get(job_path(namespace, name) if job else f"/v1/nodes/{quote(node, safe='')}", Raw)
 
 
 def _now_row(device: DeviceView) -> list[str | Text]:
@@ -84,9 +95,12 @@ def _show_past(url: str | None, output: str, last_s: float, job: str, node: str)
 async def _history(url: str | None, last_s: float, *, job: str, node: str) -> HistoryList:
     about = {"job": job} if job else {"node": node}
     async with connect(url) as server:
-        return await server.get(
+        found = await server.get(
             "/v1/telemetry/history", HistoryList, **about, last_s=last_s, points=POINTS
         )
+        if not found.items:
+            await _require(server, job, node)
+        return found
 
 
 def _past_row(each: HistoryView) -> list[str | Text]:

@@ -69,6 +69,8 @@ def read_head(first: bytes, second: bytes) -> tuple[Header, Snapshot]:
         image = _state_decoder.decode(second).state
     except msgspec.MsgspecError as error:
         raise LogCorrupt(0, f"the bundle's beginning cannot be read: {error}") from None
+    except RecursionError:
+        raise LogCorrupt(0, "the bundle's beginning is nested too deeply") from None
     if header.muster_bundle != FORMAT:
         told = f"it is a bundle of format {header.muster_bundle}; this release reads {FORMAT}"
         raise LogCorrupt(0, told)

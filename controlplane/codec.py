@@ -206,6 +206,8 @@ def from_line(line: bytes) -> Row:
         digest = bytes.fromhex(x.hash)
     except (msgspec.MsgspecError, ValueError) as error:
         raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     row = (
         x.position, x.at, x.stream, x.type, x.version, bytes(x.payload), x.cause, x.actor, digest
     )  # fmt: skip

@@ -9,7 +9,7 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 
@@ -24,18 +24,23 @@ GPUS_MAX = 1_000_000
 SECONDS_MAX = 1e12
 DURATION_MAX = 10 * 365 * 86_400
 PRIORITY_MAX = 1_000_000_000
+# How much of a header that is none is shown.
+HEADER_SHOWN = 200
 
 
 def open_text(path: Path) -> io.TextIOBase:
     """A file to read as text, unpacked if it is gzip; bytes that are no UTF-8 are an error."""
+    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline="")
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """A file as it is, unpacked if it is gzip."""
     try:
         with path.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
     except OSError as error:
         raise BadTrace(str(path), None, f"cannot be read: {error.strerror}") from None
-    if packed:
-        return io.TextIOWrapper(gzip.open(path), encoding="utf-8-sig", newline="")
-    return path.open(encoding="utf-8-sig", newline="")
+    return cast("IO[bytes]", gzip.open(path)) if packed else path.open("rb")
 
 
 def read_csv(path: Path) -> Trace:
@@ -62,6 +67,13 @@ def parse_csv(name: str, lines: Iterator[str] | io.TextIOBase) -> Trace:
         column: columns[column] for column in LABELS if column in columns
     }
     return make_trace(name, ids, labels=labels, **numbers)
+
+
+def _listed(header: Sequence[str]) -> str:
+    """The columns that there are; whatever else a file holds does no harm to a terminal."""
+    told = ", ".join(header)
+    told = told if told.isprintable() else repr(told)[1:-1]
+    return told if len(told) <= HEADER_SHOWN else told[:HEADER_SHOWN] + "..."
 
 
 class Table:
@@ -97,7 +109,7 @@ class Table:
         header = self.header
         for column in required:
             if column not in header:
-                raise self.bad(1, f"there is no column {column!r}; it has {', '.join(header)}")
+                raise self.bad(1, f"there is no column {column!r}; it has {_listed(header)}")
         for place, column in enumerate(header):
             if header.index(column) != place:
                 raise self.bad(1, f"the column {column!r} is there twice")

@@ -1,18 +1,22 @@
-"""Muster's own event log, as `muster log export` writes it: one event a line.
+"""Muster's own event log, as `muster log export` writes it: one event a line, whole or as a bundle.
 
 A job's length is what its last attempt ran, from when every rank was up to the verdict, so that
 another cluster with another start-up cost can run it again. Jobs that have not ended are left out.
 """
 
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
 from controlplane import events as e
+from controlplane.bundle import MAGIC, read_head
 from controlplane.codec import from_line, from_row
 from controlplane.errors import LogCorrupt
 from controlplane.job import Job
+from controlplane.replay import open_snapshot
 from controlplane.state import State
 from studies.workloads.collecting import Collector
+from studies.workloads.csv_trace import open_bytes
 from studies.workloads.trace import BadTrace, Trace
 
 
@@ -21,13 +25,18 @@ def read_event_log(path: Path) -> Trace:
     state = State()
     line = 0
     try:
-        with path.open("rb") as file:
+        with open_bytes(path) as file:
             for text in file:
                 line += 1
+                if line == 1 and text.startswith(MAGIC):
+                    state = open_snapshot(read_head(text, file.readline())[1]).world
+                    line = 2
+                    continue
                 if text.strip():
                     _take(found, state, from_row(from_line(text)))
-    except OSError as error:
-        raise BadTrace(str(path), None, f"cannot be read: {error.strerror}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise BadTrace(str(path), None, f"cannot be read: {told}") from None
     except (ValueError, LogCorrupt) as error:
         raise BadTrace(path.name, line, f"is not an event: {error}") from None
     except (AssertionError, KeyError):

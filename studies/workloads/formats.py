@@ -35,7 +35,11 @@ def read_trace(path: Path, form: str = "") -> Trace:
     """The workload in a file or folder; without a form it is known by what is inside."""
     if form and form not in READERS:
         raise BadTrace(str(path), None, f"{form!r} is no form of trace: {', '.join(READERS)}")
-    if not path.exists():
+    try:
+        there = path.exists()
+    except OSError as error:
+        raise BadTrace(str(path), None, f"cannot be read: {error.strerror}") from None
+    if not there:
         raise BadTrace(str(path), None, "there is no such file")
     return READERS[form or form_of(path)](path)
 
@@ -64,6 +68,8 @@ def _form_of_text(path: Path) -> str:
         return "muster"
     if first.startswith(";"):
         return "swf"
+    if first.startswith("SQLite format 3\0"):
+        raise BadTrace(path.name, None, f"is a log; `muster log export {path}` makes a trace of it")
     columns = {column.strip() for column in first.split(",")}
     for form, header in _HEADERS.items():
         if columns.issuperset(header):

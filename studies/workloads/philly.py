@@ -41,6 +41,8 @@ def read_philly(path: Path) -> Trace:
         jobs = msgspec.json.decode(text, type=list[msgspec.Raw])
     except msgspec.DecodeError as error:
         raise BadTrace(path.name, None, f"is not a JSON list of jobs: {error}") from None
+    except RecursionError:
+        raise BadTrace(path.name, None, "is nested too deeply") from None
     found = Collector(path.name)
     for number, raw in enumerate(jobs):
         try:

@@ -27,6 +27,15 @@ def test_top_shows_gpus_by_node_and_by_job(muster: Muster, manifest: Callable[..
     assert len(muster("top", "node", "-o", "json").json["items"]) == 8
 
 
+def test_top_of_nobody_says_that_there_is_nobody(muster: Muster) -> None:
+    ran = muster("top", "job", "nobody")
+    assert (ran.code, ran.out) == (102, "")
+    assert "there is no job default/nobody" in ran.err
+    ran = muster("top", "node", "nowhere")
+    assert (ran.code, ran.out) == (1, "")
+    assert "there is no node" in ran.err
+
+
 def test_a_node_is_cordoned_and_uncordoned(muster: Muster) -> None:
     assert muster("node", "cordon", "rack-0-0").out == "rack-0-0 cordoned\n"
     assert "Cordoned" in muster("node", "get", "rack-0-0").out

@@ -1,5 +1,6 @@
 """`muster log` and `muster replay`: what was written is there, and what was changed is found."""
 
+import re
 import sqlite3
 from pathlib import Path
 
@@ -143,6 +144,25 @@ def test_what_is_no_log_is_named(muster: Muster, tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- export and import
+
+
+@pytest.mark.parametrize("command", ["log verify", "log stats", "replay", "analyse"])
+def test_names_and_files_that_are_absurd_are_told_by_name(
+    muster: Muster, export: Path, tmp_path: Path, command: str
+) -> None:
+    deep = tmp_path / "deep.jsonl"
+    first = export.read_text().splitlines()[0]
+    deep.write_text(re.sub(r'"payload":{.*?}', f'"payload":{"[" * 3000}{"]" * 3000}', first) + "\n")
+    for name, told in (
+        (tmp_path, "is no file, but a folder"),
+        ("x" * 300, "file name too long"),
+        ("", "an empty name is no log"),
+        ("/dev/null", "is no file"),
+        (deep, "it is nested too deeply"),
+    ):
+        ran = muster(*command.split(), name)
+        assert ran.code in (1, 2), name
+        assert told in ran.err, name
 
 
 def test_a_log_survives_the_way_out_and_in(

@@ -8,12 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters.memory_log import MemoryLog
+from controlplane.bundle import make_bundle
+from controlplane.codec import GENESIS, to_line, to_rows
 from studies.workloads.csv_trace import parse_csv, write_csv
 from studies.workloads.formats import form_of, read_trace
 from studies.workloads.resampling import resampled, scaled
 from studies.workloads.statistics import statistics
 from studies.workloads.synthetic import fit_profile, synthetic
 from studies.workloads.trace import BadTrace, make_trace
+from tests.cli.logs import recorded
+from tests.scenarios.scenario import run_now
 from tests.shared_data import shared
 
 HEAD = "id,submit,gpus,duration\n"
@@ -219,7 +224,6 @@ def test_a_packed_trace_is_unpacked_and_a_broken_one_refused(tmp_path):
 
 
 def test_the_log_of_a_study_is_a_workload_with_the_same_jobs(tmp_path):
-    from controlplane.codec import GENESIS, to_line, to_rows
     from studies.clusters import pool
     from studies.policies import policy_named
     from studies.run import run
@@ -235,6 +239,41 @@ def test_the_log_of_a_study_is_a_workload_with_the_same_jobs(tmp_path):
     assert sorted(zip(again.submit, again.gpus, again.duration, strict=True)) == sorted(
         zip(trace.submit, trace.gpus, trace.duration, strict=True)
     )
+
+
+def test_a_bundle_and_a_packed_export_are_workloads_as_well(tmp_path):
+    lines = [to_line(row) + b"\n" for row in to_rows(recorded(), GENESIS)]
+    plain = tmp_path / "log.jsonl"
+    plain.write_bytes(b"".join(lines))
+    packed = tmp_path / "log.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    log = MemoryLog(recorded())
+    bundle = tmp_path / "night.bundle"
+    made = run_now(make_bundle(log, first=20, last=len(lines), release="0"))
+    bundle.write_bytes(b"".join(made.lines()))
+    (tmp_path / "night.bundle.gz").write_bytes(gzip.compress(bundle.read_bytes()))
+
+    jobs = [
+        sorted(zip(x.submit, x.gpus, x.duration, strict=True))
+        for x in map(read_trace, (plain, packed, bundle, tmp_path / "night.bundle.gz"))
+    ]
+
+    assert len(jobs[0]) == 3
+    assert jobs == [jobs[0]] * 4
+
+
+def test_what_is_a_log_or_no_text_is_told_without_its_bytes(tmp_path):
+    log = tmp_path / "muster.db"
+    log.write_bytes(b"SQLite format 3\0" + b"\x1b[31m" * 100)
+    noise = tmp_path / "noise.csv"
+    noise.write_bytes(b"\x1b[31m\0," * 1000)
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 5000 + "]" * 5000)
+    for path, told in ((log, "muster log export"), (noise, "no column"), (deep, "too deeply")):
+        with pytest.raises(BadTrace, match=told) as caught:
+            read_trace(path)
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 400
 
 
 # ---------------------------------------------------------------- workloads like them
