@@ -177,12 +177,18 @@ class Bodies:
         """The whole body as it came, if it comes in time."""
         if request.content.is_eof():
             return await request.read()
+        if (request.content_length or 0) > request.client_max_size:
+            told = f"it may have {request.client_max_size} bytes, not {request.content_length}"
+            raise Rejected("body_too_large", told)
         try:
             async with asyncio.timeout(self._wait_s_max):
                 return await request.read()
         except TimeoutError:
             told = f"the whole body must arrive within {self._wait_s_max:g} s"
             raise Rejected("body_too_slow", told) from None
+        except ConnectionError:
+            # Nobody hears this any more; it is no failure of ours, either.
+            raise Rejected("bad_request", "the connection ended before the whole body") from None
 
 
 def _format(request: web.Request) -> tuple[Callable[[str], object], int]:

@@ -107,3 +107,30 @@ async def test_a_body_sent_in_pieces_is_bounded_too(server: Server) -> None:
     headers = {"Content-Type": "application/json"}
     status, problem = await server.call("POST", "/v1/jobs", data=pieces(), headers=headers)
     assert (status, problem["code"]) == (413, "body_too_large")
+
+
+async def test_a_body_that_says_it_is_too_large_is_not_waited_for(server: Server) -> None:
+    status, problem = await raw(
+        server,
+        b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 99999999999\r\n\r\n{",
+    )
+    assert (status, problem["code"]) == (413, "body_too_large")
+
+
+async def test_whoever_goes_away_amid_a_body_is_no_error_of_the_server(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.write(
+        b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 50\r\n\r\n{"
+    )
+    await writer.drain()
+    writer.close()
+    counted = 'method="POST",route="/v1/jobs",status="400"'
+    async with asyncio.timeout(30):
+        while counted not in str((await server.call("GET", "/metrics"))[1]):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert "unexpected error" not in caplog.text
