@@ -9,6 +9,7 @@ from aiohttp import web
 
 from api import (
     convert,
+    dashboard,
     docs,
     events,
     forecasts,
@@ -58,6 +59,7 @@ ROUTES: tuple[Route, ...] = (
     *incidents.ROUTES,
     *health.ROUTES,
     *docs.ROUTES,
+    *dashboard.ROUTES,
 )
 
 

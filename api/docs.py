@@ -1,4 +1,4 @@
-"""The API's own pages: /, /docs and /openapi.json. They fetch nothing from elsewhere."""
+"""The API's own description: /docs and /openapi.json. They fetch nothing from elsewhere."""
 
 import base64
 import hashlib
@@ -31,6 +31,7 @@ class Page:
             [
                 "default-src 'none'",
                 "connect-src 'self'",
+                "img-src data:",
                 "base-uri 'none'",
                 "form-action 'none'",
                 "frame-ancestors 'none'",
@@ -59,10 +60,6 @@ def write_openapi(routes: tuple[Route, ...], *, release: str) -> bytes:
 
 
 ROUTES: tuple[Route, ...] = (
-    route(
-        "GET", "/", Page("index.html").get, "Where to go from here",
-        query=NoQuery, answers={200: str}, is_open=True, is_shown=False,
-    ),
     route(
         "GET", "/docs", Page("docs.html").get, "This API, to read",
         query=NoQuery, answers={200: str}, is_open=True, is_shown=False,

@@ -250,18 +250,19 @@ async def _wait(event: asyncio.Event) -> None:
 def banner(parts: Parts, wanted: Wanted, url: str, token_place: Path | None) -> list[str]:
     lines = [
         f"Muster {version('muster')}",
-        f"  API      {url}",
-        f"  docs     {url}/docs",
-        f"  log      {_place(wanted.source)} ({parts.events:,} events)",
-        f"  cluster  {_cluster(wanted)}",
+        f"  API        {url}",
+        f"  dashboard  {url}/",
+        f"  docs       {url}/docs",
+        f"  log        {_place(wanted.source)} ({parts.events:,} events)",
+        f"  cluster    {_cluster(wanted)}",
     ]
     if token_place is not None:
-        lines.append(f"  token    in {token_place}")
+        lines.append(f"  token      in {token_place}")
     if parts.control.role is Role.STANDBY:
         where = parts.control.leader or "not known yet"
-        lines.append(f"  state    standby; the leader is {where}")
+        lines.append(f"  state      standby; the leader is {where}")
     elif not parts.supervisor.serves.is_set():
-        lines.append("  state    reading the log; until that is done, the API answers 503")
+        lines.append("  state      reading the log; until that is done, the API answers 503")
     if url != read_settings().url:
         lines.append(f"In another terminal: export MUSTER_URL={url}")
     lines.append("Try: muster submit examples/pytorchjob.yaml && muster list --watch")

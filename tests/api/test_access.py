@@ -14,7 +14,7 @@ from tests.api.stand_in import Server, native, serving
 SECRET = "mus_0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
 OTHER = "mus_another-secret-of-somebody-else-altogether00"
 TOKENS = (Token("ann", token_hash(SECRET)), Token("bob", token_hash(OTHER)))
-OPEN = {"/", "/docs", "/openapi.json", "/healthz", "/readyz", "/leaderz"}
+OPEN = {"/", "/static/{file}", "/docs", "/openapi.json", "/healthz", "/readyz", "/leaderz"}
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def bearer(secret: str) -> dict[str, str]:
 
 
 def address(route: Route) -> str:
-    return route.path.format(namespace="default", name="nobody", rank=0)
+    return route.path.format(namespace="default", name="nobody", rank=0, file="main.js")
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")

@@ -79,7 +79,7 @@ def test_it_starts_answers_and_stops_with_exit_code_0(
 ) -> None:
     log = tmp_path / "m.db"
     with up("--db", log, "--speed", 100) as server:
-        assert f"log      {log} (0 events)" in server.banner
+        assert f"log        {log} (0 events)" in server.banner
         assert "8 nodes, 64 GPUs, 100 simulated seconds a second" in server.banner
         monkeypatch.setenv("MUSTER_URL", server.url)
         assert muster("submit", EXAMPLES / "native.yaml", "--wait").code == 0
@@ -212,7 +212,7 @@ def test_beyond_this_machine_a_token_is_made_and_needed(
     with up("--db", tmp_path / "m.db", "--host", "0.0.0.0") as server:
         place = tmp_path / "data" / "muster" / "token"
         token = place.read_text().strip()
-        assert f"token    in {place}" in server.banner
+        assert f"token      in {place}" in server.banner
         assert place.stat().st_mode & 0o777 == 0o600
         url = server.url
         assert url.startswith("http://127.0.0.1:")
