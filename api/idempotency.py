@@ -103,9 +103,8 @@ def _fits(command: c.Request, events: Sequence[e.Event]) -> bool:
         case c.SetPolicy():
             return e.PolicySet(command.policy) in events
         case c.DrainNode():
-            return e.NodeCordoned(command.node, "drained") in events or _has(
-                e.JobRestarting, events
-            )
+            gave_way = _has(e.JobRestarting, events) or _has(e.JobFailed, events)
+            return gave_way or e.NodeCordoned(command.node, e.DRAINED) in events
         case c.CordonNode():
             return e.NodeCordoned(command.node) in events
         case c.UncordonNode():

@@ -104,7 +104,7 @@ def _mark(
 
 def _drain(world: World, node: Node, now: float) -> list[e.Event]:
     """As a cordon, and what has ranks there gives way; each gang as a whole."""
-    decided: list[e.Event] = [] if node.cordoned else [e.NodeCordoned(node.name, "drained")]
+    decided: list[e.Event] = [] if node.cordoned else [e.NodeCordoned(node.name, e.DRAINED)]
     for job, _ in world.ranks_on(node.name):
         attempt = job.attempt
         if attempt is None or attempt.state not in LIVE:

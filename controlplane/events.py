@@ -253,6 +253,10 @@ class NodeLost(NodeEvent, frozen=True):
 class NodeRemoved(NodeEvent, frozen=True): ...
 
 
+# Why a node is cordoned that somebody drains.
+DRAINED = "drained"
+
+
 class NodeCordoned(NodeEvent, frozen=True):
     reason: str = ""
 

@@ -34,8 +34,11 @@ def candidates(world: World, events: Sequence[e.Recorded], first: int) -> Candid
 
     None, if the event is no input. All of `events` happened at the same time.
     """
-    recall = _RECALL.get(type(events[first].event))
-    return () if recall is None else recall(world, events, first)
+    kind = type(events[first].event)
+    recall = _RECALL.get(kind)
+    if recall is None:
+        return _drains(world, events[first]) if kind in _GIVES_WAY else ()
+    return recall(world, events, first)
 
 
 def is_input(recorded: e.Recorded) -> bool:
@@ -185,6 +188,29 @@ _REQUESTS: dict[type[e.Event], Callable[..., c.AnyCommand]] = {
 }
 
 
+# What a gang does that gives way to a drain. Nobody else asks for that.
+_GIVES_WAY = (e.JobRestarting, e.JobFailed)
+
+
+def _drains(world: World, recorded: e.Recorded) -> Candidates:
+    """A drain of a node that was cordoned before; the one that the event names comes first."""
+    event = recorded.event
+    assert isinstance(event, _GIVES_WAY)
+    job = world.jobs.get(event.job) if recorded.cause else None
+    if job is None or job.live_attempt is None:
+        return ()
+    told = event.restart.message if isinstance(event, e.JobRestarting) else event.message
+    names = {slot.node: None for slot in job.live_attempt.placement}
+    nodes = [name for name in names if world.nodes[name].cordoned]
+    nodes.sort(key=lambda name: name not in told)
+    return [c.DrainNode(id=recorded.cause, actor=recorded.actor, node=name) for name in nodes]
+
+
+def _cordon(event: e.NodeCordoned) -> c.AnyCommand:
+    make = c.DrainNode if event.reason == e.DRAINED else c.CordonNode
+    return make(node=event.node)
+
+
 def _lost_ranks(world: World, events: Sequence[e.Recorded], first: int) -> Iterator[c.AnyCommand]:
     """Ranks that were told to end. Those let go with a job's scaling come behind that request."""
     event = events[first].event
@@ -232,7 +258,7 @@ _RECALL: dict[type[e.Event], Callable[[World, Sequence[e.Recorded], int], Candid
     e.NodeReported: _plain(lambda event: c.ReportNode(node=event.info)),
     e.NodeLost: _plain(lambda event: c.ReportNodeLost(node=event.node, message=event.message)),
     e.NodeRemoved: _plain(lambda event: c.ReportNodeRemoved(node=event.node)),
-    e.NodeCordoned: _plain(lambda event: c.CordonNode(node=event.node)),
+    e.NodeCordoned: _plain(_cordon),
     e.NodeUncordoned: _plain(lambda event: c.UncordonNode(node=event.node)),
     e.QueueDefined: _plain(lambda event: c.DefineQueue(queue=event.queue)),
     e.QueueRemoved: _plain(lambda event: c.RemoveQueue(name=event.name)),

@@ -27,6 +27,7 @@ _REQUESTS = (
     c.SetPolicy,
     c.CordonNode,
     c.UncordonNode,
+    c.DrainNode,
 )
 Timed = tuple[float, c.AnyCommand]
 

@@ -116,6 +116,33 @@ def _cordons(dice: Random, day_s: float) -> Iterator[Timed]:
         yield dice.uniform(10.0, day_s * 0.9), asked
 
 
+def drains_and_amendments(
+    seed: int, *, jobs: int, day_s: float, racks: int, nodes: int
+) -> list[Timed]:
+    """Nodes that are drained, cordoned before or not, and limits that change while jobs live."""
+    dice = Random(f"{seed}/drains")
+    asked: list[Timed] = []
+    for number in range(40):
+        at = dice.uniform(100.0, day_s * 0.9)
+        node = f"rack-{dice.randrange(racks)}-{dice.randrange(nodes)}"
+        if dice.random() < 0.5:
+            before = c.CordonNode(id=f"before-{number}", actor="bob", node=node)
+            asked.append((at - dice.uniform(0.0, 90.0), before))
+        asked.append((at, c.DrainNode(id=f"drain-{number}", actor="bob", node=node)))
+        back = c.UncordonNode(id=f"drained-{number}", actor="bob", node=node)
+        asked.append((at + dice.uniform(60.0, 600.0), back))
+    for number in range(200):
+        limits = {
+            "ttl_s": dice.choice([None, 0.0, 600.0]),
+            "active_deadline_s": dice.choice([None, 1.0, 900.0]),
+            "restart_limit": dice.choice([None, 0, 5]),
+        }
+        name = f"job-{dice.randrange(jobs)}"
+        amend = c.AmendJob(id=f"amend-{number}", actor="cyd", namespace="team", name=name, **limits)
+        asked.append((dice.uniform(0.0, day_s * 0.9), amend))
+    return asked
+
+
 def _policies(day_s: float) -> Iterator[Timed]:
     lower = Preempt(within_queue=WithinQueue.LOWER, reclaim=Reclaim.ANY)
     policies = (
@@ -141,6 +168,7 @@ class Day:
         day_s: float = DAY_S,
         ttl_s: float | None = None,
         witness=None,
+        restless: bool = False,
         **cluster,
     ) -> None:  # type: ignore[no-untyped-def]
         self.seed, self.day_s = seed, day_s
@@ -153,6 +181,9 @@ class Day:
         clock = SimpyClock(self.env)
         self.engine = Engine(clock, self.log, self.cluster, options, on_recorded=witness)
         self.asked = commands(seed, jobs=jobs, day_s=day_s, ttl_s=ttl_s)
+        if restless:
+            more = drains_and_amendments(seed, jobs=jobs, day_s=day_s, **cluster)
+            self.asked = sorted([*self.asked, *more], key=lambda timed: timed[0])
 
     def run(self) -> "Day":
         as_process(self.env, self.engine.run())

@@ -47,6 +47,14 @@ def test_other_days_are_carried_on_as_they_were(seed: int) -> None:
         assert found.error.finish_s_max in (0.0, None)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_drains_and_amendments_are_carried_on_as_they_were(seed: int) -> None:
+    day = Day(seed, jobs=400, day_s=20_000.0, racks=2, nodes=4, restless=True).run()
+    for at in (2_000.0, 9_000.5):
+        found = forked(day, at)
+        assert found.error.is_exact, found.error.parting
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20, 40))
 def test_many_days_are_carried_on_as_they_were(seed: int) -> None:

@@ -52,6 +52,19 @@ def test_it_may_come_in_pieces_of_any_size(day: Day) -> None:
     assert redecider.world.position == 2_000
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_drains_and_amendments_are_decided_alike(seed: int) -> None:
+    day = Day(seed, jobs=400, day_s=20_000.0, racks=2, nodes=4, restless=True).run()
+    drains = [r for r in day.log.events if r.cause.startswith("drain-")]
+    assert any(isinstance(r.event, e.NodeCordoned) for r in drains)
+    # Of a node that was cordoned before, only what gave way is told.
+    firsts = [
+        next(r for r in drains if r.cause == cause).event for cause in {r.cause for r in drains}
+    ]
+    assert any(isinstance(event, e.JobRestarting) for event in firsts)
+    assert difference(day.log.events) is None
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_a_log_of_engines_that_were_killed_is_decided_alike(seed: int) -> None:
     """Lost and late reports, jumping clocks, stale leaders: all that is in the log is explained."""
