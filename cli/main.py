@@ -4,6 +4,7 @@ A command's module is imported when the command is used, so that `muster list` d
 what only `muster up` needs.
 """
 
+import errno
 import importlib
 import os
 import sys
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import click
 
 from cli.complaints import FAILED, INTERRUPTED, Complaint
-from cli.settings import read_settings
+from cli.settings import read_settings, reason
 
 PROGRAM = "muster"
 STDOUT = 1
@@ -135,7 +136,16 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point: whatever happens, a line that helps and an exit code that tells."""
+    _have_streams()
     sys.exit(run(sys.argv[1:]))
+
+
+def _have_streams() -> None:
+    """Whoever closed standard input or output gets nothing, and no file of ours in their place."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            place = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, open(place, "r" if number == 0 else "w"))  # noqa: SIM115
 
 
 def run(args: list[str]) -> int:
@@ -151,10 +161,13 @@ def run(args: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except (_Enough, BrokenPipeError):
-        # What is left in the buffer would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
+        _drop_the_rest()
         return 0
     except Exception as error:  # the last resort: nobody sees a trace
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            _drop_the_rest()
+            Complaint(f"not everything could be written: {reason(error)}").show()
+            return FAILED
         if read_settings().debug:
             raise
         Complaint(
@@ -162,6 +175,14 @@ def run(args: list[str]) -> int:
             hint="Please report it; MUSTER_DEBUG=1 shows where it comes from.",
         ).show()
         return FAILED
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _drop_the_rest() -> None:
+    """What is left in the buffer would complain once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
 
 
 def _invoke(args: list[str]) -> int:

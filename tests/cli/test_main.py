@@ -147,3 +147,28 @@ def test_commands_options_and_jobs_are_completed(
     muster("submit", manifest("tab-here", duration_s=1_000_000))
     assert completed("muster get tab", MUSTER_URL=server) == ["tab-here"]
     assert completed("muster get tab", MUSTER_URL="http://127.0.0.1:1") == []
+
+
+def test_a_full_disk_behind_the_output_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "m.db"
+    sqlite_log(log, recorded())
+    for words in (["log", "export"], ["replay"], ["log", "stats", "--json"]):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [*MUSTER, *words, str(log)], stdout=full, stderr=subprocess.PIPE, text=True
+            )
+        assert (done.returncode, done.stderr) == (
+            1,
+            "error: not everything could be written: no space left on device\n",
+        )
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-", ">&- 2>&- <&-"])
+def test_closed_streams_do_no_harm(tmp_path: Path, closed: str) -> None:
+    log = tmp_path / "m.db"
+    sqlite_log(log, recorded())
+    before = log.read_bytes()
+    line = f"{' '.join(MUSTER)} log verify {log} {closed}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert log.read_bytes() == before
