@@ -4,9 +4,10 @@ Results come back in any order; what is made of them does not depend on it.
 """
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from studies.cells import CellResult, Task, run_task
@@ -32,11 +33,28 @@ def _on_cores(workers: int, tasks: Sequence[Task]) -> Iterator[CellResult]:
     with ExitStack() as stack:
         pool = ProcessPoolExecutor(min(workers, len(tasks)), mp_context=context)
         stack.callback(pool.shutdown, wait=True, cancel_futures=True)
-        waiting: set[Future[CellResult]] = {pool.submit(run_task, task) for task in tasks}
-        while waiting:
-            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
+        try:
+            with _interrupts_are_ours():
+                waiting: set[Future[CellResult]] = {pool.submit(run_task, task) for task in tasks}
+            while waiting:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+        except BaseException:
+            # Nobody wants the cells that are being computed any more.
+            for process in list((pool._processes or {}).values()):
+                process.terminate()
+            raise
+
+
+@contextmanager
+def _interrupts_are_ours() -> Iterator[None]:
+    """Workers that begin here hear no Ctrl-C: whoever sees it ends them, without a trace of each."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _on_dask(address: str, tasks: Sequence[Task]) -> Iterator[CellResult]:

@@ -13,6 +13,7 @@ from tests.cli.conftest import Muster
 from tests.cli.logs import recorded, sqlite_log
 
 MUSTER = [sys.executable, "-m", "cli.main"]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", [*ENTRIES, *ALIASES])
@@ -147,6 +148,23 @@ def test_commands_options_and_jobs_are_completed(
     muster("submit", manifest("tab-here", duration_s=1_000_000))
     assert completed("muster get tab", MUSTER_URL=server) == ["tab-here"]
     assert completed("muster get tab", MUSTER_URL="http://127.0.0.1:1") == []
+
+
+@pytest.mark.parametrize("after_s", [0.8, 1.6, 2.6])
+def test_an_interrupted_study_ends_quietly_with_130(tmp_path: Path, after_s: float) -> None:
+    """Ctrl-C reaches every process of the terminal, those that compute the cells as well."""
+    words = ["whatif", "--trace", str(ROOT / "examples" / "jobs.csv"), "--nodes", "20x8,22x8,24x8"]
+    more = ["--replications", "20", "--workers", "2", "--out", str(tmp_path / "study")]
+    process = subprocess.Popen(
+        [*MUSTER, *words, *more],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        process.wait(after_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, "Traceback" in errors) == (130, False)
 
 
 def test_a_full_disk_behind_the_output_is_told(tmp_path: Path) -> None:
