@@ -165,7 +165,9 @@ _NAMES = ", ".join(POLICIES)
 @click.option("--reasons", is_flag=True, help="Record why each job waits; slower.")
 @click.option("--no-jobs", is_flag=True, help="Leave out the CSV files of every job.")
 @click.option("--schedule-out", metavar="FILE", help="Write id,start,end lines of a single run.")
-@click.option("--workers", type=int, help="Processes; as many as there are cores without it.")
+@click.option(
+    "--workers", type=click.IntRange(1), help="Processes; as many as there are cores without it."
+)
 @click.option(
     "--executor",
     default="local",

@@ -18,7 +18,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from studies.grid import Progress
-from studies.report.units import duration, money, percent
+from studies.report.units import duration, money, percent, some
 from studies.search import Probe
 
 Bars = tuple[Callable[[Progress], None], Callable[[Probe], None]]
@@ -67,7 +67,9 @@ def show(result: dict[str, Any], given: dict[str, Any]) -> None:
             click.echo(f"note: {note}")
     refused = [e for e in result["scenarios"] if e["replication_0"]["refused"]]
     for entry in refused:
-        click.echo(f"{entry['name']}: {entry['replication_0']['refused']} job(s) can never fit")
+        click.echo(
+            f"{entry['name']}: {some(entry['replication_0']['refused'], 'job')} can never fit"
+        )
     if given["out"]:
         click.echo(f"report: {Path(given['out']) / 'report.html'}")
 

@@ -29,6 +29,8 @@ from studies.submissions import labels_of
 from studies.workloads.formats import read_trace
 
 REPLICATIONS_MAX = 10_000
+# Ten years.
+SYNTHETIC_DAYS_MAX = 3_650
 SCENARIOS_MAX = 10_000
 
 
@@ -157,6 +159,10 @@ def _check_numbers(question: WhatIf) -> None:
     for name in ("start_s", "stop_s", "begin_s", "checkpoint_write_s", "boot_s", "idle_s"):
         if not 0 <= getattr(question, name) < 1e12:
             raise ValueError(f"{name}: {getattr(question, name):g} is no number of seconds")
+    days = question.synthetic_days
+    if days is not None and not 0 < days <= SYNTHETIC_DAYS_MAX:
+        told = f"synthetic_days: {days:g} is not above 0 and up to {SYNTHETIC_DAYS_MAX}"
+        raise ValueError(told)
     for load in question.loads:
         if not 0 < load <= 1000:
             raise ValueError(f"load: {load:g} is not above 0 and up to 1000")
@@ -187,7 +193,7 @@ def _check_autoscale(scenario: Scenario) -> None:
     nodes = len(make_cluster(scenario, 0).model.nodes)
     if not 0 <= scenario.autoscale.nodes_min <= nodes or nodes == 1:
         raise ValueError(
-            f"autoscale: {scenario.autoscale.nodes_min} of {nodes} node(s) is no range to scale in"
+            f"autoscale: {scenario.autoscale.nodes_min} of {nodes} nodes is no range to scale in"
         )
 
 

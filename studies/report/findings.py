@@ -3,7 +3,7 @@
 from html import escape
 from typing import Any
 
-from studies.report.units import duration, money, percent, short
+from studies.report.units import duration, money, percent, short, some
 
 _TELL = {"wait_p90_s": duration, "jct_mean_s": duration, "cost": money, "makespan_s": duration}
 
@@ -78,9 +78,9 @@ def _notable(base: dict[str, Any]) -> list[str]:
             told.append(f"In the base, {percent(part)} of the GPU time was {name}.")
     if summary["refused"]:
         told.append(
-            f"{summary['refused']:,} job(s) are larger than the base's cluster can ever hold and "
-            "were refused at the door."
+            f"{some(summary['refused'], 'job')} larger than the base's cluster can ever hold, "
+            "refused at the door."
         )
     if summary["unfinished"]:
-        told.append(f"{summary['unfinished']:,} job(s) had not ended when the study did.")
+        told.append(f"{some(summary['unfinished'], 'job')} had not ended when the study did.")
     return told

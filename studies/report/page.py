@@ -9,7 +9,7 @@ from studies.report import maps, svg
 from studies.report.findings import findings
 from studies.report.style import CSS
 from studies.report.tables import comparison_table, group_table, refused_table, waits_table
-from studies.report.units import duration, money, percent, short, time_ticks
+from studies.report.units import duration, money, percent, short, some, time_ticks
 
 SHOWN_MAX = 8
 
@@ -81,7 +81,7 @@ def _lead(result: dict[str, Any]) -> str:
     told = f"{summary['jobs']:,} jobs of {name}"
     count = len(result["scenarios"])
     runs = count * result["replications"]
-    return f'<p class="lead">{escape(told)} · {count} scenario(s) · {runs} run(s)</p>'
+    return f'<p class="lead">{escape(told)} · {some(count, "scenario")} · {some(runs, "run")}</p>'
 
 
 def _cards(base: dict[str, Any]) -> str:
@@ -258,7 +258,7 @@ def _tabs(
     )
     panes = "".join(f'<div class="pane-{i}">{draw(s)}</div>' for i, s in enumerate(shown))
     more = len(scenarios) - len(shown)
-    note = f"<p>{more} more scenario(s) are in result.json.</p>" if more > 0 else ""
+    note = f"<p>{more} more of them in result.json.</p>" if more > 0 else ""
     return f'<div class="tabs">{keys}{panes}</div>{note}'
 
 

@@ -5,6 +5,11 @@ import math
 MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
 
 
+def some(number: int, noun: str) -> str:
+    """A number of things, in words: 1 job, 2 jobs."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def duration(seconds: float | None) -> str:
     """`45 s`, `12 min`, `3.4 h`, `5.2 d`."""
     if seconds is None or seconds != seconds:

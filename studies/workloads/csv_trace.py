@@ -57,6 +57,8 @@ def parse_csv(name: str, lines: Iterator[str] | io.TextIOBase) -> Trace:
     table = Table(name, lines)
     columns = table.columns(COLUMNS, REQUIRED)
     ids = columns["id"]
+    if not ids:
+        raise table.bad(None, "has no jobs: nothing follows the line that names the columns")
     table.require_distinct(ids)
     numbers = {
         column: table.numbers(column, columns[column], check)

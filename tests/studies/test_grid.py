@@ -129,6 +129,8 @@ def test_a_malformed_trace_leaves_nothing_behind(tmp_path):
         ({"quotas": ({"nobody": 4},)}, "'nobody'"),
         ({"autoscale_from": (9,)}, "autoscale"),
         ({"replications": 0}, "replications"),
+        ({"synthetic_days": 1e9}, "synthetic_days"),
+        ({"synthetic_days": float("nan")}, "synthetic_days"),
     ],
 )
 def test_a_question_that_makes_no_sense_is_refused_before_anything_runs(trace, changes, said):

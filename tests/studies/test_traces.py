@@ -38,6 +38,8 @@ def parsed(text: str):
         (HEAD + "a,0,1,5\nb,0,1\n", 3, "has 3 fields; the header names 4"),
         (HEAD + "a,0,1,5\na,1,1,5\n", 3, "the id 'a' is that of line 2 too"),
         (HEAD + ",0,1,5\n", 2, "the id is empty"),
+        (HEAD, None, "has no jobs"),
+        (HEAD + "\n \n", None, "has no jobs"),
         (HEAD + "a,0,1,5\n\nb,later,1,5\n", 4, "submit is 'later', which is not a number"),
         (HEAD + "a,0,1,5\nb,-1,1,5\n", 3, "submit is -1; it must be"),
         (HEAD + "a,0,1.5,5\n", 2, "gpus is 1.5; it must be a whole number"),
