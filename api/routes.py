@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 import msgspec
 from aiohttp import web
 
-from api.wire import misfit
+from api.misfits import misfit
 from controlplane.errors import Rejected
 
 Q = TypeVar("Q", bound=msgspec.Struct)
@@ -112,7 +112,7 @@ def read_query(request: web.Request, type: type[Q]) -> Q:
     try:
         return msgspec.convert(given, type, strict=False)
     except msgspec.ValidationError as error:
-        raise misfit("invalid_parameter", error) from None
+        raise misfit("invalid_parameter", error, type) from None
 
 
 @lru_cache

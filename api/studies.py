@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from api.control import CONTROL
 from api.routes import HEADERS, NoQuery, Route, answer, route
 from api.study_desk import DESK, Study, StudyState
-from api.wire import BODIES, BODY_PROBLEMS, misfit
+from api.wire import BODIES, BODY_PROBLEMS, convert
 from controlplane.codec import from_row
 from controlplane.errors import Rejected
 from simulator.topology import BadCluster
@@ -72,10 +72,7 @@ def view(study: Study) -> StudyView:
 
 async def ask_whatif(request: web.Request, query: NoQuery) -> web.Response:
     document = await request.app[BODIES].document(request)
-    try:
-        asked = msgspec.convert(document, WhatIfRequest)
-    except msgspec.ValidationError as error:
-        raise misfit("invalid_body", error) from None
+    asked = convert(document, WhatIfRequest)
     desk, name = request.app[DESK], uuid.uuid4().hex
     trace = await _own_jobs(request) if asked.trace_csv is None else asked.trace_csv
     folder = desk.folder_for(name)

@@ -14,6 +14,7 @@ from typing import NoReturn, TypeVar
 import msgspec
 from aiohttp import hdrs, web
 
+from api.misfits import misfit
 from api.yaml_document import DEPTH_MAX, parse_yaml
 from controlplane.errors import Rejected
 
@@ -148,14 +149,7 @@ def convert(document: object, type: type[T]) -> T:
     try:
         return msgspec.convert(document, type)
     except msgspec.ValidationError as error:
-        raise misfit("invalid_body", error) from None
-
-
-def misfit(code: str, error: msgspec.ValidationError) -> Rejected:
-    """msgspec ends its message with the path in back-quotes; people read it better in front."""
-    message, _, path = str(error).partition(" - at ")
-    field = path.strip("`").removeprefix("$").removeprefix(".")
-    return Rejected(code, f"{field}: {message}" if field else message, field=field or None)
+        raise misfit("invalid_body", error, type) from None
 
 
 class Bodies:

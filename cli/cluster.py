@@ -222,6 +222,7 @@ def queue_set(
 
     \b
     Examples:
+      muster queue set lab
       muster queue set research nominal=32 parent=lab borrow_max=16
       muster queue set research flavors.h100.nominal=8 flavors.a100.nominal=24
       muster queue set research flavors.a100=
@@ -233,8 +234,6 @@ def queue_set(
     changes = read_settings(settings)
     if gpus_max is not None or no_ceiling:
         changes["gpus_max"] = gpus_max
-    if not changes:
-        raise click.UsageError("say what to set: KEY=VALUE, --gpus-max N or --no-ceiling.")
     run(_define(name, changes, url))
 
 
@@ -242,6 +241,8 @@ async def _define(name: str, changes: dict[str, Any], url: str | None) -> None:
     async with connect(url) as server:
         known = await server.all_pages(QUEUES, QueueView)
         view = next((queue for queue in known if queue.name == name), None)
+        if view is not None and not changes:
+            raise click.UsageError("say what to set: KEY=VALUE, --gpus-max N or --no-ceiling.")
         told = {} if view is None else _told(view, await server.get(POLICY, Policy))
         for key in NAMED:
             if isinstance(changes.get(key), dict):

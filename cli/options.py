@@ -43,7 +43,7 @@ def output_option(*formats: str) -> Callable[[F], F]:
         "-o",
         "--output",
         type=click.Choice(formats or FORMATS),
-        default="table",
+        default="table" if "table" in (formats or FORMATS) else formats[0],
         show_default=True,
         help="How to show it.",
     )

@@ -271,3 +271,41 @@ async def test_an_unexpected_error_tells_nothing_but_an_id(
 async def test_a_problem_that_is_long_is_cut(server: Server) -> None:
     _, problem = await server.call("POST", "/v1/jobs", native("x" * 100_000))
     assert len(problem["detail"]) <= 1000
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "told"),
+    [
+        (
+            "PUT",
+            "/v1/queues/q",
+            {"discipline": "lifo"},
+            ["discipline: ", "strict_fifo, best_effort"],
+        ),
+        (
+            "PUT",
+            "/v1/queues/q",
+            {"preempt": {"reclaim": "all"}},
+            ["preempt.reclaim: ", "never, lower, any"],
+        ),
+        ("PUT", "/v1/queues/q", {"preempt": {"take": 1}}, ["preempt: ", "within_queue, reclaim"]),
+        ("PUT", "/v1/queues/q", {"gpu_max": 1}, ["`gpu_max`; known: ", "gpus_max"]),
+        (
+            "PUT",
+            "/v1/queues/q",
+            {"flavors": [{"name": "a", "min": 1}]},
+            ["flavors[0]: ", "nominal"],
+        ),
+        ("PUT", "/v1/policy", {"model": "fair"}, ["model: ", "quota_classic, quota_fair"]),
+        ("GET", "/v1/jobs?phase=running", None, ["phase[0]: ", "Queued, Starting, Running"]),
+        ("GET", "/v1/jobs?status=x", None, ["`status`; known: ", "phase"]),
+        ("GET", "/v1/jobs?order=down", None, ["order: ", "oldest, newest"]),
+    ],
+)
+async def test_a_word_that_is_not_known_is_answered_with_those_that_are(
+    server: Server, method: str, path: str, body: object, told: list[str]
+) -> None:
+    status, problem = await server.call(method, path, body)
+    assert status in (400, 422)
+    for part in told:
+        assert part in problem["detail"], problem

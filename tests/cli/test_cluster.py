@@ -65,7 +65,8 @@ def test_a_queue_gets_a_ceiling(muster: Muster, manifest: Callable[..., Path]) -
 
 
 def test_queues_and_the_policy_are_set_by_key_and_value(muster: Muster) -> None:
-    assert "lab set" in muster("queue", "set", "lab", "--no-ceiling").out
+    assert "lab set" in muster("queue", "set", "lab").out
+    assert "discipline: strict_fifo" in muster("policy", "get").out
     told = muster("queue", "set", "research", "parent=lab", "nominal=24", "preempt.reclaim=any")
     assert "24 GPUs of its own" in told.out
     muster("queue", "set", "research", "borrow_max=8")
