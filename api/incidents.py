@@ -112,7 +112,7 @@ async def get_analysis(request: web.Request, query: SpanQuery) -> web.Response:
     try:
         return answer_bytes(await request.app[PAST].look(look))
     except EmptySpan as error:
-        raise Rejected("invalid_parameter", str(error), field="since") from None
+        raise Rejected("no_such_position", str(error), field="since") from None
 
 
 async def post_fork(request: web.Request, query: NoQuery) -> web.Response:
@@ -168,7 +168,8 @@ ROUTES: tuple[Route, ...] = (
     ),
     route(
         "GET", "/v1/analysis", get_analysis, "What failed, where, and what it cost; and fits",
-        query=SpanQuery, answers={200: Analysis}, problems=("invalid_parameter", "busy"),
+        query=SpanQuery, answers={200: Analysis},
+        problems=("invalid_parameter", "no_such_position", "busy"),
     ),
     route(
         "POST", "/v1/studies/fork", post_fork, "What would have happened otherwise",

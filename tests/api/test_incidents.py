@@ -38,6 +38,9 @@ async def test_an_analysis_is_given(server: Server) -> None:
     await busy(server)
     status, found = await server.call("GET", "/v1/analysis")
     assert (status, found["jobs"]) == (200, 3)
+    for span in ("since=9e9", "until=1", "since=2026-11-16T00:00:00Z&until=1"):
+        status, problem = await server.call("GET", f"/v1/analysis?{span}")
+        assert (status, problem["code"]) == (404, "no_such_position")
 
 
 async def test_a_fork_is_made(server: Server) -> None:
