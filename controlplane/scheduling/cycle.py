@@ -109,6 +109,9 @@ class Pass:
             self._go_past()
         if self.holder.tells_everyone:
             self.holder.explain_those_behind(self.heads.closed)
+        if snapshot.world.growing:
+            # Who may grow into what is left is asked when these decisions are in the world.
+            snapshot.outlive_the_world()
         return self.decisions
 
     def _claimants(self) -> list[Gang]:
@@ -148,7 +151,7 @@ class Pass:
         return self._block(gang, blocked)
 
     def _fit_now(self, gang: Gang, flavor: str) -> Fit | None:
-        return fit(self.snapshot.world, self.snapshot.free, gang, flavor)
+        return fit(self.snapshot.world, self.snapshot.to_look_at, gang, flavor)
 
     def _start(self, gang: Gang, found: Fit) -> bool:
         self.snapshot.take(gang, found)

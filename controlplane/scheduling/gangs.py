@@ -38,8 +38,8 @@ class Gang:
     """One gang's needs. `milli` is its quota, in thousandths of a GPU."""
 
     __slots__ = (
-        "amounts", "asks", "by_request", "elastic", "expected_s", "gpus", "id", "kin", "largest", "memories_mib", "milli", "needs", "parts", "pins", "plain",
-        "pods_selector", "preemptible", "priority", "queue", "resources", "shape", "size", "spec", "topology", "uniform",
+        "_shape", "amounts", "asks", "by_request", "elastic", "expected_s", "gpus", "id", "kin", "largest", "memories_mib", "milli", "needs", "parts", "pins",
+        "plain", "pods_selector", "preemptible", "priority", "queue", "resources", "size", "spec", "topology", "uniform",
     )  # fmt: skip
 
     def amount(self, resource: str, ranks: Iterable[int] | None = None) -> int:
@@ -49,6 +49,13 @@ class Gang:
             return sum(role.replicas * _requested(spec, role, resource) for role in spec.roles)
         size = spec.size
         return sum(_requested(spec, spec.role_of(i)[0], resource) for i in ranks if i < size)
+
+    @property
+    def shape(self) -> Shape:
+        """What it has in common with those that fit in the same places."""
+        if self._shape is None:
+            self._shape = shape_of(self.spec, by_request=self.by_request)
+        return self._shape
 
     @property
     def mixed(self) -> bool:
@@ -68,7 +75,7 @@ class Gang:
         self.pods_selector = pods_selector(spec)
         self.preemptible = asks.preemptible
         self.by_request = by_request
-        self.shape: Shape = shape_of(spec, by_request=by_request)
+        self._shape: Shape | None = None
         self.elastic = elastic_role(spec)
         # None means that nobody said how long it will run.
         estimate = asks.estimate_s

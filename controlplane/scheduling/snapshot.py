@@ -40,6 +40,8 @@ class Snapshot:
         self.now = world.at if now is None else now
         self._free: FreeDevices | None = None
         self._coming: FreeDevices | None = None
+        # What this pass gave away before anybody needed a view of what that leaves.
+        self._taken: list[Fit] = []
         # Queue -> what this pass gave away, in thousandths of a GPU.
         self._used: dict[str, int] = {}
         self._trees: dict[str, list[QuotaTree]] = {}
@@ -58,7 +60,20 @@ class Snapshot:
         if self._free is None:
             self._free = self.world.free.copy()
             self._fence(self._free)
+            for fit in self._taken:
+                self.hold(self._free, fit)
         return self._free
+
+    def outlive_the_world(self) -> None:
+        """The world will change now, and somebody wants to see afterwards what this pass saw."""
+        assert self.free is self._free
+
+    @property
+    def to_look_at(self) -> FreeDevices:
+        """The same for who only looks: as long as nothing was given away, the world's own."""
+        if self._free is None and not self._taken and not self.world.exclusive:
+            return self.world.free
+        return self.free
 
     @property
     def coming(self) -> FreeDevices:
@@ -261,11 +276,14 @@ class Snapshot:
 
     def take(self, gang: Gang, fit: Fit) -> None:
         """The gang starts there now."""
-        self.hold(self.free, fit)
+        if self._free is None:
+            self._taken.append(fit)
+        else:
+            self.hold(self._free, fit)
         if self._coming is not None:
             self.hold(self._coming, fit)
         if gang.topology is not None and gang.topology.exclusive:
-            for view in {id(v): v for v in (self._free, self._coming) if v is not None}.values():
+            for view in {id(v): v for v in (self.free, self._coming) if v is not None}.values():
                 close(self.world, view, fit.placement, gang.topology.required)
         self.charge(gang, fit.flavor)
 
