@@ -187,10 +187,13 @@ class Engine:
         whatever comes in meanwhile waits behind it.
         """
         step = self._begin()
-        if self._rest:
-            step.now = self._rest_at
+        if not self._rest:
+            taken, self._inbox = self._inbox, []
+            if len(taken) <= COMMANDS_PER_STEP_MAX:
+                return step, taken
+            self._rest = taken
         else:
-            self._rest, self._inbox = self._inbox, []
+            step.now = self._rest_at
         taken, self._rest = self._rest[:COMMANDS_PER_STEP_MAX], self._rest[COMMANDS_PER_STEP_MAX:]
         self._rest_at = step.now
         if self._rest or self._inbox:

@@ -1,11 +1,14 @@
 """What may be wrong with what a job asks of the scheduler."""
 
 from collections.abc import Iterator
+from operator import attrgetter
 
-from controlplane.model import PLAIN_SCHEDULING, JobSpec, Role, Scheduling
+from controlplane.model import PLAIN_SCHEDULING, JobSpec, Role, Scheduling, TopologyAsk
 
 WHOLE = 1_000
 TEN_YEARS_S = 10 * 365 * 86_400
+_TIMES = ("estimate_s", "checkpoint_every_s", "recovery_timeout_s")
+_times_of = attrgetter(*_TIMES)
 _PACKINGS = ("", "pack", "spread", "pack_emptiest")
 
 Problem = tuple[str, str]
@@ -26,17 +29,22 @@ def _scheduling_problems(asks: Scheduling) -> Iterator[Problem]:
     where = "spec.scheduling"
     if asks.packing not in _PACKINGS:
         yield f"{where}.packing", f"{asks.packing!r} is not one of {', '.join(_PACKINGS[1:])}"
-    for name in ("estimate_s", "checkpoint_every_s", "recovery_timeout_s"):
-        number = getattr(asks, name)
+    for name, number in zip(_TIMES, _times_of(asks), strict=True):
         if number is not None and not 0 <= number <= TEN_YEARS_S:
             yield f"{where}.{name}", f"{number} is not between 0 and {TEN_YEARS_S}"
     near = asks.topology
-    if near.exclusive and not near.required:
-        yield f"{where}.topology.exclusive", "say in `required` what it wants for itself"
-    if bool(near.slice_level) != bool(near.slice_size):
-        yield f"{where}.topology", "slice_level and slice_size go together"
+    if near is not PLAIN_SCHEDULING.topology:
+        yield from _topology_problems(near)
     if near.slice_size < 0 or asks.group_size < 0 or asks.members_missing < 0:
         yield where, "sizes are not negative"
+
+
+def _topology_problems(near: TopologyAsk) -> Iterator[Problem]:
+    where = "spec.scheduling.topology"
+    if near.exclusive and not near.required:
+        yield f"{where}.exclusive", "say in `required` what it wants for itself"
+    if bool(near.slice_level) != bool(near.slice_size):
+        yield where, "slice_level and slice_size go together"
 
 
 def _role_problems(role: Role) -> Iterator[Problem]:

@@ -71,8 +71,9 @@ class Gang:
         self.spec = spec
         self.queue = spec.queue
         self.priority = spec.priority
-        self.asks = asks = asks_of(spec)
-        self.pods_selector = pods_selector(spec)
+        pods_say_nothing = says_nothing(spec)
+        self.asks = asks = spec.scheduling if pods_say_nothing else asks_of(spec)
+        self.pods_selector = {} if pods_say_nothing else pods_selector(spec)
         self.preemptible = asks.preemptible
         self.by_request = by_request
         self._shape: Shape | None = None
@@ -102,25 +103,19 @@ class Gang:
         # All ranks with GPUs need equally many: then counting tells whether they fit.
         self.uniform = bool(self.needs) and self.needs[-1][0] == self.largest
         self.gpus = sum([need[0] for need in self.needs])
-        pinned = sum(
-            [
-                role.gpus * WHOLE or role.gpu_share or _share_of_memory(role, memories_mib)
-                for _, role in self.pins
-            ]
-        )
-        shared = sum(
-            [role.gpu_share or _share_of_memory(role, memories_mib) for _, role in self.parts]
-        )
         # What its quota was worked out from.
         self.memories_mib = memories_mib
-        self.milli = self.gpus * WHOLE + pinned + shared
+        self.milli = self.gpus * WHOLE
+        if self.pins or self.parts:
+            told = (role for _, role in (*self.pins, *self.parts))
+            self.milli += sum(_milli(role, memories_mib) for role in told)
         self.topology = None if asks.topology == _NO_TOPOLOGY else asks.topology
         # What each rank requests beside GPUs; empty if nobody requests anything.
         self.amounts: tuple[Amounts, ...] = ()
         # The names of that in order; and the ranks that may go anywhere, those that need most first.
         self.resources: list[str] = []
         self.kin: list[Kin] = []
-        if not says_nothing(spec) and (requests := requests_of(spec)):
+        if not pods_say_nothing and (requests := requests_of(spec)):
             self.amounts = by_rank(spec, requests)
             self.resources = sorted({name for each in requests for name in each})
             self.kin = self.kin_among(range(rank))
@@ -147,6 +142,11 @@ def _requested(spec: JobSpec, role: Role, resource: str) -> int:
 
 # A device whose memory nobody knows is taken for one of this size when quota is counted.
 _MEMORY_MIB_USUAL = 81_920
+
+
+def _milli(role: Role, memories_mib: tuple[int, ...]) -> int:
+    """The quota of one rank that says which devices, or how much of one, it needs."""
+    return role.gpus * WHOLE or role.gpu_share or _share_of_memory(role, memories_mib)
 
 
 def _share_of_memory(role: Role, memories_mib: tuple[int, ...]) -> int:
