@@ -51,13 +51,6 @@ class Gang:
         return sum(_requested(spec, spec.role_of(i)[0], resource) for i in ranks if i < size)
 
     @property
-    def shape(self) -> Shape:
-        """What it has in common with those that fit in the same places."""
-        if self._shape is None:
-            self._shape = shape_of(self.spec, by_request=self.by_request)
-        return self._shape
-
-    @property
     def mixed(self) -> bool:
         """Whether its ranks need different numbers of GPUs."""
         return bool(self.needs) and not self.uniform
@@ -121,6 +114,13 @@ class Gang:
             self.kin = self.kin_among(range(rank))
         asks_nothing = about_places(asks) is PLAIN_SCHEDULING and not self.pods_selector
         self.plain = asks_nothing and not self.parts and not self.pins and not self.amounts
+
+    @property
+    def shape(self) -> Shape:
+        """What it has in common with those that fit in the same places."""
+        if self._shape is None:
+            self._shape = shape_of(self.spec, by_request=self.by_request)
+        return self._shape
 
     def kin_among(self, ranks: Iterable[int]) -> list[Kin]:
         """Those of these ranks that may go anywhere, by what they need; who needs most comes first."""
