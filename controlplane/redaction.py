@@ -1,8 +1,9 @@
 """A history without the names of people, jobs and teams, and without what they wrote.
 
 Names become numbered ones, the same one everywhere. What only the person's program reads (images,
-commands, environment values, labels, pod templates, lines of output) is taken out. What decisions
-hang on stays: ids, roles, sizes, nodes, times and exit codes; so what was decided is still decided.
+commands, environment values, labels, lines of output, most of a pod's template) is taken out. What
+decisions hang on stays: ids, roles, sizes, nodes, times, exit codes, and what pods request and ask of
+their nodes; so what was decided is still decided.
 """
 
 import re
@@ -15,15 +16,19 @@ from msgspec.structs import replace
 from controlplane import events as e
 from controlplane.job import Job
 from controlplane.model import JobSpec, Role
+from controlplane.requests import supplies_of
 from controlplane.sharing import Queue
 from controlplane.state import DEFAULT_QUEUE, Image
-from controlplane.supplies import NO_SUPPLIES
+from controlplane.supplies import NO_SUPPLIES, Supplies
 
 T = TypeVar("T")
 
 HIDDEN = "redacted"
 # Told by the cluster or by a decision in words, in which a name may occur.
-_WORDED = frozenset({"message", "reason"})
+_WORDED = frozenset({"message"})
+# What is read of a pod, and of its containers, when a gang is placed.
+_OF_PODS = ("nodeSelector", "tolerations", "resources", "overhead")
+_OF_CONTAINERS = ("resources", "restartPolicy")
 
 
 class Redactor:
@@ -83,6 +88,7 @@ class Redactor:
                 (self._cause(cause), at, self._stream(stream))
                 for cause, at, stream in image.receipts
             ],
+            usage=tuple((self._queue(queue), *known) for queue, *known in image.usage),
             leader="",
         )
 
@@ -108,36 +114,50 @@ class Redactor:
             event = replace(event, namespace=namespace, name=name, spec=self._spec(event.spec))
         elif isinstance(event, e.QueueDefined):
             event = replace(event, queue=self._kept_queue(event.queue))
+        elif isinstance(event, e.QueueRemoved):
+            event = replace(event, name=self._queue(event.name))
+        elif isinstance(event, e.CodeResolved):
+            event = replace(event, commit=self._name("commit", event.commit))
         elif isinstance(event, e.EngineStarted):
             event = replace(event, address="")
         return self._worded(event)
 
     def _kept(self, job: Job) -> Job:
         namespace, name = self._job(job.namespace, job.name)
-        job = replace(job, namespace=namespace, name=name, spec=self._spec(job.spec))
+        commits = tuple(self._name("commit", commit) for commit in job.commits)
+        spec = self._spec(job.spec)
+        job = replace(job, namespace=namespace, name=name, spec=spec, commits=commits)
         return self._worded(job)
 
     def _kept_queue(self, queue: Queue) -> Queue:
-        return replace(queue, name=self._queue(queue.name))
+        parent = self._queue(queue.parent) if queue.parent else ""
+        return replace(queue, name=self._queue(queue.name), parent=parent)
 
     def _spec(self, spec: JobSpec) -> JobSpec:
+        resources, asks = supplies_of(spec).resources, spec.scheduling
+        if asks.group:
+            asks = replace(asks, group=self._name("group", asks.group))
         return replace(
             spec,
             roles=tuple(self._role(role) for role in spec.roles),
             queue=self._queue(spec.queue),
+            scheduling=asks,
+            options=_without_words(spec.options),
             labels=dict.fromkeys(spec.labels, HIDDEN),
             annotations={},
-            supplies=NO_SUPPLIES,
+            supplies=Supplies(resources=resources) if resources else NO_SUPPLIES,
         )
 
     def _role(self, role: Role) -> Role:
+        template, container = _bare(role)
         return replace(
             role,
             image=self._name("image", role.image) if role.image else "",
             command=(HIDDEN,) if role.command else (),
             args=(HIDDEN,) if role.args else (),
             env=dict.fromkeys(role.env, HIDDEN),
-            template={},
+            template=template,
+            container=container,
         )
 
     def _worded(self, value: T) -> T:
@@ -151,3 +171,27 @@ class Redactor:
         if isinstance(plain, list | tuple):
             return [self._walk(item, key) for item in plain]
         return self._text(plain) if isinstance(plain, str) and key in _WORDED else plain
+
+
+def _bare(role: Role) -> tuple[dict[str, Any], str]:
+    """What its template says to whoever places it, and what the container that speaks is called."""
+    pod = role.template.get("spec") or {}
+    kept = {key: pod[key] for key in _OF_PODS if pod.get(key)}
+    speaker = ""
+    for group in ("initContainers", "containers"):
+        for number, container in enumerate(pod.get(group) or ()):
+            alias = f"container-{number}"
+            said = {key: container[key] for key in _OF_CONTAINERS if container.get(key)}
+            kept.setdefault(group, []).append({"name": alias, **said})
+            if group == "containers" and container.get("name") == role.container:
+                speaker = alias
+    return ({"spec": kept} if kept else {}), speaker
+
+
+def _without_words(plain: Any) -> Any:
+    """The same with every text hidden: what kinds remember of a manifest may be an environment."""
+    if isinstance(plain, dict):
+        return {key: _without_words(value) for key, value in plain.items()}
+    if isinstance(plain, list | tuple):
+        return [_without_words(item) for item in plain]
+    return HIDDEN if isinstance(plain, str) else plain

@@ -1,0 +1,128 @@
+"""A history without names decides itself as before: queues, quotas, groups, what pods request."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+import simpy
+
+from adapters.memory_log import MemoryLog
+from adapters.simpy_clock import SimpyClock, as_process
+from adapters.simulated_cluster import SimulatedCluster
+from cli.incident import check_bundle
+from controlplane.bundle import Bundle, make_bundle
+from controlplane.commands import DefineQueue, RemoveQueue, ReportRanks, SetPolicy, SubmitJob
+from controlplane.engine import Engine, EngineOptions
+from controlplane.model import DoneWhen, JobSpec, Role, Scheduling, Workload
+from controlplane.requests import SUPPLIES_ANNOTATION
+from controlplane.sharing import Discipline, Policy, Queue, ResourceQuota
+from simulator.topology import parse_cluster
+from tests.incidents.test_bundles import written
+from tests.scenarios.scenario import run_now
+
+FILE = {
+    "racks": [
+        {"name": "a", "nodes": 2, "gpus": 4, "gpu_type": "V100", "cpus": 8, "memory_gb": 32},
+        {"name": "b", "nodes": 2, "gpus": 8, "gpu_type": "V100", "cpus": 16, "memory_gb": 64},
+    ],
+    "faults": {"node_mtbf_s": 4000, "node_repair_s": 300},
+    "seed": 7,
+}
+POLICY = Policy(discipline=Discipline.EASY_BACKFILL, usage_halflife_s=500.0)
+QUEUES = (
+    Queue("acme-dept", nominal=0),
+    Queue("acme-vision", parent="acme-dept", nominal=10, borrow_max=4),
+    Queue("acme-speech", parent="acme-dept", nominal=8, resources=(ResourceQuota("cpu", 20),)),
+    Queue("acme-short"),
+)
+# Names may be the words that the log itself uses.
+NAMES = ("preemption", "ttl", "deleted", "spot", "exit")
+NAMED = [f'"name":"{name}"'.encode() for name in NAMES]
+SECRETS = (b"acme", b"hunter2", b"5ecre7", b"ann@", *NAMED)
+
+
+def spec(dice: Random, number: int) -> JobSpec:
+    containers = [
+        {"name": "acme-side", "resources": {"requests": {"cpu": "500m"}}},
+        {
+            "name": "acme-main",
+            "image": "acme/train",
+            "env": [{"name": "KEY", "value": "hunter2"}],
+            "resources": {"limits": {"cpu": dice.choice(["1", "2", "3"]), "memory": "2Gi"}},
+        },
+    ]
+    pod = {"containers": containers, "overhead": {"cpu": "250m"}, "hostname": "acme-host"}
+    supplied = {SUPPLIES_ANNOTATION: '{"resources":{"cpu":"3500m"}}'} if number % 3 == 0 else {}
+    role = Role(
+        name="w",
+        replicas=dice.randint(1, 4),
+        gpus=dice.randint(0, 2),
+        container="acme-main",
+        template={"metadata": {"labels": {"team": "acme"}}, "spec": pod},
+    )
+    seconds = dice.uniform(50, 500)
+    together = {"group": f"acme-{number // 2}", "group_size": 2} if number >= 34 else {}
+    return JobSpec(
+        roles=(role,),
+        done_when=DoneWhen("w"),
+        kind="TrainJob",
+        options={"trainer": {"env": [{"name": "KEY", "value": "hunter2"}], "numNodes": 1}},
+        queue=dice.choice(["acme-vision", "acme-speech"]),
+        annotations={"note": "acme", **supplied},
+        ttl_s=dice.choice([None, 100.0]),
+        workload=Workload(duration_s=seconds),
+        scheduling=Scheduling(estimate_s=seconds * dice.uniform(0.5, 2), **together),
+    )
+
+
+@pytest.fixture(scope="module")
+def history() -> MemoryLog:
+    env, dice, log = simpy.Environment(), Random(3), MemoryLog()
+    cluster = SimulatedCluster(env, parse_cluster(FILE))
+    engine = Engine(SimpyClock(env), log, cluster, EngineOptions(snapshot_every=None))
+    as_process(env, engine.run())
+    for command in (
+        SetPolicy(id="p", actor="ann@acme", policy=POLICY),
+        *(DefineQueue(id=queue.name, queue=queue) for queue in QUEUES),
+        RemoveQueue(id="r", name="acme-short"),
+    ):
+        engine.submit(command)
+    for number in range(40):
+        env.run(until=env.now + dice.uniform(1, 60))
+        name = NAMES[number] if number < len(NAMES) else f"acme-job-{number}"
+        engine.submit(
+            SubmitJob(id=f"c{number}", actor="ann@acme", job=f"j{number}", namespace="acme-team", name=name, spec=spec(dice, number))
+        )  # fmt: skip
+        told = ReportRanks(job=f"j{number}", attempt=1, commits=((0, "5ecre7"),))
+        env.run(until=env.now + 10)
+        engine.submit(told)
+    env.run(until=env.now + 10_000)
+    return log
+
+
+def without_names(log: MemoryLog, first: int, last: int) -> Bundle:
+    return run_now(make_bundle(log, first=first, last=last, release="9", redact=True))
+
+
+def test_the_whole_history_is_decided_alike_and_tells_no_name(
+    history: MemoryLog, tmp_path: Path
+) -> None:
+    kinds = {type(recorded.event).__name__ for recorded in history.events}
+    assert kinds >= {"QueueRemoved", "CodeResolved", "GangHeld", "JobRestarting", "JobRemoved"}
+    found = without_names(history, 1, len(history.events))
+    text = b"".join(found.lines())
+    for secret in SECRETS:
+        assert secret not in text, secret
+    check_bundle(written(found, tmp_path / "whole.bundle"))
+
+
+@pytest.mark.parametrize("part", range(1, 6))
+def test_a_part_begins_with_a_state_that_is_decided_alike(
+    history: MemoryLog, tmp_path: Path, part: int
+) -> None:
+    length = len(history.events)
+    found = without_names(history, part * length // 7, (part + 1) * length // 7)
+    text = b"".join(found.lines())
+    for secret in SECRETS:
+        assert secret not in text, secret
+    check_bundle(written(found, tmp_path / "part.bundle"))
