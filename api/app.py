@@ -31,10 +31,11 @@ from api.docs import OPENAPI, write_openapi
 from api.door import REQUESTS_MAX, Door
 from api.forecasts import FORECASTS, Forecaster
 from api.forwarding import FORWARDER, Forwarder
+from api.headers import TIME_HEADER
 from api.jobs import CLUSTER
 from api.metrics import METRICS, Metrics
 from api.past import PAST, Past
-from api.routes import TIME_HEADER, Route
+from api.routes import Route
 from api.stream import FEED, Feed, FeedLimits
 from api.study_desk import DESK, Desk
 from api.telemetry import HISTORY, TELEMETRY

@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
+from api.headers import HEADERS
 from api.openapi import make_openapi
-from api.routes import HEADERS, NoQuery, Route, answer_bytes, route
+from api.routes import NoQuery, Route, answer_bytes, route
 
 _STATIC = Path(__file__).parent / "static"
 _INLINE = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)

@@ -6,7 +6,7 @@ from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.control import CONTROL
-from api.frames import EventView, view_of_row
+from api.frames import EventPage, view_of_row
 from api.jobs import named
 from api.pages import Limit
 from api.routes import Route, answer, route
@@ -38,14 +38,6 @@ class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 class JobEventsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     after: Annotated[int, Meta(ge=0, le=POSITION_MAX, description="Begin behind this.")] = 0
     limit: Limit = 100
-
-
-class EventPage(Struct, frozen=True, kw_only=True):
-    """Some events, the position to go on after (null at the end), and the end of the log."""
-
-    items: list[EventView]
-    next: int | None
-    head: int
 
 
 async def list_events(request: web.Request, query: EventsQuery) -> web.StreamResponse:

@@ -34,6 +34,14 @@ class EventView(Struct, frozen=True, kw_only=True):
     actor: str
 
 
+class EventPage(Struct, frozen=True, kw_only=True):
+    """Some events, the position to go on after (null at the end), and the end of the log."""
+
+    items: list[EventView]
+    next: int | None
+    head: int
+
+
 def view_of_row(row: Row) -> EventView:
     position, at, stream, name, version, payload, cause, actor, _ = row
     kind = EVENT_TYPES.get(name)

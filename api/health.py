@@ -5,8 +5,9 @@ from msgspec import Struct
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from api.control import CONTROL, Control, Role, Unavailable
+from api.headers import HEADERS
 from api.metrics import METRICS, numbers_of
-from api.routes import HEADERS, NoQuery, Route, answer, route
+from api.routes import NoQuery, Route, answer, route
 from api.stream import FEED
 
 

@@ -12,8 +12,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.control import CONTROL
 from api.events import POSITION_MAX
+from api.headers import HEADERS
 from api.past import PAST, SECONDS_MAX
-from api.routes import HEADERS, NoQuery, Route, answer_bytes, encode, route
+from api.routes import NoQuery, Route, answer_bytes, encode, route
 from api.wire import BODIES, BODY_PROBLEMS, convert
 from controlplane.bundle import make_bundle
 from controlplane.errors import Rejected

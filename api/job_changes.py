@@ -7,9 +7,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.access import ACTOR
 from api.control import CONTROL
+from api.headers import HEADERS
 from api.idempotency import HEADER, check_key, command_id, key_reused
 from api.jobs import named
-from api.routes import HEADERS, NoQuery, Route, answer_bytes, encode, route
+from api.routes import NoQuery, Route, answer_bytes, encode, route
 from api.wire import BODIES, BODY_PROBLEMS, convert
 from controlplane import commands as c
 from controlplane.errors import Rejected

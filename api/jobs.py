@@ -22,11 +22,11 @@ from controlplane.errors import Rejected
 from controlplane.job import Job
 from controlplane.kinds.kind import Submission
 from controlplane.kinds.registry import read_manifest
-from controlplane.plan import Plan, plan
+from controlplane.plan import plan
 from controlplane.ports import Cluster, RealPods
 from controlplane.queries import job_detail, why
 from controlplane.state import Receipt
-from controlplane.views import JobDetail, Why
+from controlplane.views import JobDetail, LogLines, Plan, Why
 from controlplane.world import World
 from studies.forecast import Question
 from studies.forecast_answers import PlanAnswer, WhyAnswer
@@ -59,16 +59,6 @@ class LogsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     container: Annotated[
         str, Meta(max_length=253, description="Of this container; none: the one that speaks.")
     ] = ""
-
-
-class LogLines(Struct, frozen=True, kw_only=True):
-    """The last lines that a rank wrote, in the latest attempt unless another was asked for."""
-
-    namespace: str
-    name: str
-    attempt: int
-    rank: int
-    lines: list[str]
 
 
 class Submitted(NamedTuple):

@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
+from api.headers import TIME_HEADER
 from api.idempotency import HEADER, KEY_LENGTH_MAX
 from api.jobs import Manifest
 from api.notices import HEADER as WARNINGS
 from api.problems import KINDS, MEDIA_TYPE, Problem
-from api.routes import TIME_HEADER, Route
+from api.routes import Route
 from api.wire import MEDIA_TYPES
 from controlplane.kinds.registry import forms
 

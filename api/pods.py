@@ -7,8 +7,9 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from api.control import CONTROL
+from api.headers import HEADERS
 from api.jobs import CLUSTER, check_container, named
-from api.routes import HEADERS, Route, answer, route
+from api.routes import Route, answer, route
 from controlplane.decider import find_job
 from controlplane.errors import Rejected
 from controlplane.job import Job

@@ -13,17 +13,12 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 import msgspec
 from aiohttp import web
 
+from api.headers import HEADERS
 from api.misfits import misfit
 from controlplane.errors import Rejected
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-# Which program and release answers is nobody's business but the operator's.
-HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Server": "muster"}
-
-# The time that the server's clock shows, which is not the client's where time runs fast.
-TIME_HEADER = "Muster-Time"
 
 encode = msgspec.json.Encoder().encode
 

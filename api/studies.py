@@ -10,7 +10,8 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from api.control import CONTROL
-from api.routes import HEADERS, NoQuery, Route, answer, route
+from api.headers import HEADERS
+from api.routes import NoQuery, Route, answer, route
 from api.study_desk import DESK, Study, StudyState
 from api.wire import BODIES, BODY_PROBLEMS, convert
 from controlplane.codec import from_row

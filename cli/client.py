@@ -15,8 +15,8 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 import msgspec
 
+from api.headers import TIME_HEADER
 from api.notices import read_notices
-from api.routes import TIME_HEADER
 from cli.complaints import Complaint, exit_code_of
 from cli.settings import read_settings, reason, token_for
 

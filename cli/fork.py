@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import click
 
+from cli.cluster_files import read_cluster
 from cli.complaints import Complaint
 from cli.narration import tell
 from cli.options import log_argument
-from cli.settings import read_cluster
 from cli.sources import parse_source, reading
 from cli.tables import Column, Table, write, write_json
 from cli.times import parse_span, parse_time, span, stamp

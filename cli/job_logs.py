@@ -6,13 +6,12 @@ from typing import Any
 
 import click
 
-from api.jobs import LogLines
 from cli.client import Client, connect, job_path, run
 from cli.complaints import WRONG_USAGE, Complaint
 from cli.ending import exit_with, wait_for_all
 from cli.following import follow_pods, has_pods
 from cli.options import JobName, job_argument, namespace_option, parse_job, url_option
-from controlplane.views import JobDetail
+from controlplane.views import JobDetail, LogLines
 
 AT_ONCE_MAX = 16
 LOOK_EVERY_S = 0.5

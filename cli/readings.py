@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from api.telemetry import DeviceView, LinkView, TelemetryView
+from api.telemetry_views import DeviceView, LinkView, TelemetryView
 from cli.client import Client
 from cli.tables import Column
 

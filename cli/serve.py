@@ -15,13 +15,13 @@ import click
 from api.access import is_loopback
 from api.control import Role
 from cli.assembly import Parts, Wanted, assembled, running, until_first
+from cli.cluster_files import read_cluster
 from cli.complaints import INTERRUPTED, WRONG_USAGE, Complaint
 from cli.kubernetes import KubernetesFlags, kubernetes_options
 from cli.settings import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     make_token,
-    read_cluster,
     read_settings,
     read_token,
 )

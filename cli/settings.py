@@ -16,13 +16,11 @@
 
 import os
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from cli.complaints import WRONG_USAGE, Complaint
-from controlplane.errors import Rejected
-from simulator.topology import BadCluster, ClusterModel, grid, parse_cluster
 
 DEFAULT_PORT = 8642
 DEFAULT_HOST = "127.0.0.1"
@@ -118,40 +116,6 @@ def make_token(path: Path) -> str:
     except OSError as error:
         raise Complaint(f"the token file {path} cannot be written: {reason(error)}") from None
     return token
-
-
-# ---------------------------------------------------------------- clusters
-
-
-def read_cluster(spec: str, seed: int | None) -> ClusterModel:
-    """The cluster that `sim` or `sim:FILE` names."""
-    kind, _, file = spec.partition(":")
-    if kind != "sim":
-        hint = "Use --cluster sim, sim:FILE or kubernetes."
-        raise Complaint(f"{spec!r} is no cluster", hint=hint, exit_code=WRONG_USAGE)
-    model = _cluster_in(Path(file)) if file else grid()
-    return model if seed is None else replace(model, seed=seed)
-
-
-def _cluster_in(path: Path) -> ClusterModel:
-    try:
-        return parse_cluster(read_cluster_document(path))
-    except BadCluster as error:
-        what = f"{path}: {error}"
-    raise Complaint(what, hint="examples/cluster.yaml shows the form.", exit_code=WRONG_USAGE)
-
-
-def read_cluster_document(path: Path) -> object:
-    """A cluster file as it is written, for those who read it later."""
-    from api.yaml_document import parse_yaml
-
-    try:
-        return parse_yaml(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        what = f"{path} cannot be read: {reason(error)}"
-    except Rejected as error:
-        what = f"{path}: {error.message}"
-    raise Complaint(what, hint="examples/cluster.yaml shows the form.", exit_code=WRONG_USAGE)
 
 
 def reason(error: Exception) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cli.settings import read_cluster
+from cli.cluster_files import read_cluster
 from cli.tables import Column, Table, write, write_json
 from simulator.topology import ClusterModel, NodeModel
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 import click
 from rich.text import Text
 
-from api.telemetry import TelemetryView
+from api.telemetry_views import TelemetryView
 from cli.client import connect, run
 from cli.cluster_tables import gpus_line, status
 from cli.complaints import WRONG_USAGE, Complaint

@@ -7,7 +7,7 @@ import click
 from msgspec import Raw
 from rich.text import Text
 
-from api.telemetry import DeviceView, HistoryList, HistoryView, PointView, TelemetryView
+from api.telemetry_views import DeviceView, HistoryList, HistoryView, PointView, TelemetryView
 from cli.client import Client, connect, job_path, run
 from cli.readings import COUNTERS, read, summed
 from cli.tables import Column, Table, write, write_as

@@ -11,7 +11,7 @@ import click
 from rich.console import RenderableType
 from rich.live import Live
 
-from api.events import EventPage
+from api.frames import EventPage
 from cli.client import Client
 from cli.live import EVENTS, follow
 from cli.tables import console

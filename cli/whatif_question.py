@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from cli.settings import read_cluster_document
+from cli.cluster_files import read_cluster_document
 from studies.whatif import ClusterFile, WhatIf
 
 

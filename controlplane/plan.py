@@ -15,36 +15,8 @@ from controlplane.queries import AHEAD_MAX, look_at, name_for
 from controlplane.scheduling.gangs import Gang, memories_of
 from controlplane.scheduling.reasons import Reason
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.views import Plan, PlannedRank
 from controlplane.world import World
-
-
-class PlannedRank(Struct, frozen=True, kw_only=True):
-    """Where a rank would run."""
-
-    rank: int
-    name: str
-    node: str
-    devices: tuple[int, ...]
-
-
-class Plan(Struct, frozen=True, kw_only=True):
-    """What would happen if the job were submitted now. Nothing was stored.
-
-    `spec` is the job as it was understood, with every default spelt out. A job that would start
-    has `ranks`; one that would wait has `reasons`, its place in the queue and who is ahead.
-    """
-
-    namespace: str
-    name: str
-    kind: str
-    spec: dict[str, Any]
-    gpus: int
-    starts_now: bool
-    summary: str
-    reasons: list[Reason]
-    ranks: list[PlannedRank]
-    place_in_queue: int | None
-    ahead: list[str]
 
 
 def plan(world: World, command: SubmitJob) -> Plan:

@@ -3,6 +3,8 @@
 Times are UTC seconds, and a field that does not apply is null.
 """
 
+from typing import Any
+
 from msgspec import Struct
 
 from controlplane.attempt import AttemptState, RankState
@@ -138,3 +140,42 @@ class Why(Struct, frozen=True, kw_only=True):
     ahead: list[str] = []
     # When it is planned to start, where its queue plans ahead.
     planned_at: float | None = None
+
+
+class LogLines(Struct, frozen=True, kw_only=True):
+    """The last lines that a rank wrote, in the latest attempt unless another was asked for."""
+
+    namespace: str
+    name: str
+    attempt: int
+    rank: int
+    lines: list[str]
+
+
+class PlannedRank(Struct, frozen=True, kw_only=True):
+    """Where a rank would run."""
+
+    rank: int
+    name: str
+    node: str
+    devices: tuple[int, ...]
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What would happen if the job were submitted now. Nothing was stored.
+
+    `spec` is the job as it was understood, with every default spelt out. A job that would start
+    has `ranks`; one that would wait has `reasons`, its place in the queue and who is ahead.
+    """
+
+    namespace: str
+    name: str
+    kind: str
+    spec: dict[str, Any]
+    gpus: int
+    starts_now: bool
+    summary: str
+    reasons: list[Reason]
+    ranks: list[PlannedRank]
+    place_in_queue: int | None
+    ahead: list[str]

@@ -2,8 +2,7 @@
 
 import msgspec
 
-from controlplane.plan import Plan
-from controlplane.views import Why
+from controlplane.views import Plan, Why
 
 HORIZON_S = 90 * 86_400.0
 

@@ -1,0 +1,30 @@
+"""Commands that only ask a server do not load one: each takes as long as what it imports."""
+
+import subprocess
+import sys
+
+import pytest
+
+ASKING = (
+    "cli.jobs",
+    "cli.job_events",
+    "cli.job_logs",
+    "cli.changes",
+    "cli.cluster",
+    "cli.policy",
+    "cli.submit",
+    "cli.top",
+)
+HEAVY = ("aiohttp.web", "controlplane.engine", "controlplane.world", "numpy", "simpy", "simulator")
+
+
+@pytest.mark.parametrize("module", ASKING)
+def test_a_command_that_asks_a_server_does_not_load_one(module: str) -> None:
+    program = (
+        f"import sys, cli.main, {module}\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "[]"
