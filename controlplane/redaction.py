@@ -1,12 +1,11 @@
 """A history without the names of people, jobs and teams, and without what they wrote.
 
 Names become numbered ones, the same one everywhere. What only the person's program reads (images,
-commands, environment values, labels, lines of output, most of a pod's template) is taken out. What
+commands, environment values, labels, most of a pod's template) or writes is taken out. What
 decisions hang on stays: ids, roles, sizes, nodes, times, exit codes, and what pods request and ask of
 their nodes; so what was decided is still decided.
 """
 
-import re
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -14,8 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from controlplane import events as e
+from controlplane.aliases import OUR_WORDS, Aliases
+from controlplane.attempt import Rank
 from controlplane.job import Job
-from controlplane.model import JobSpec, Role
+from controlplane.model import PLATFORM_CAUSES, Cause, JobSpec, Role
 from controlplane.requests import supplies_of
 from controlplane.sharing import Queue
 from controlplane.state import DEFAULT_QUEUE, Image
@@ -33,49 +34,67 @@ _OF_CONTAINERS = ("resources", "restartPolicy")
 
 class Redactor:
     def __init__(self, base: Image, events: Iterable[e.Recorded]) -> None:
-        self._names: dict[tuple[str, str], str] = {}
-        for job in base.jobs:
-            self._job(job.namespace, job.name)
+        self._names = Aliases()
+        # Names of things that stay, in which messages tell what was decided.
+        stays = {DEFAULT_QUEUE.name, *base.policy.levels}
+        stays.update(node.name for node in base.nodes)
+        # Job -> what its programs said at their end, as it stands in what was decided about that.
+        self._said: dict[str, dict[str, None]] = {}
         for queue in base.queues:
             self._queue(queue.name)
+        for job in base.jobs:
+            self._meet(job.namespace, job.name, job.spec, stays)
+            self._hear(job.id, _said_before(job))
         for recorded in events:
             event = recorded.event
             if isinstance(event, e.JobSubmitted):
-                self._job(event.namespace, event.name)
-                self._queue(event.spec.queue)
+                self._meet(event.namespace, event.name, event.spec, stays)
+            elif isinstance(event, e.RanksExited):
+                self._hear(event.job, [x.message for x in event.exits if _is_its_own(x.cause)])
             elif isinstance(event, e.QueueDefined):
                 self._queue(event.queue.name)
+            elif isinstance(event, e.NodeEvent):
+                stays.add(event.node)
+            elif isinstance(event, e.PolicySet):
+                stays.update(event.policy.levels)
             if recorded.actor:
                 self._name("user", recorded.actor)
-        self._pattern = self._mention()
+        self._mentions = self._names.mentions(stays | OUR_WORDS)
+
+    def _hear(self, job: str, messages: Iterable[str]) -> None:
+        said = {f": {message}": None for message in messages if message}
+        if said:
+            self._said.setdefault(job, {}).update(said)
+
+    def _text(self, text: str, job: str = "") -> str:
+        """A message about a job: without what its programs said, and without names."""
+        for said in self._said.get(job, ()):
+            ends = text.find(said) + len(said)
+            # Whatever follows begins behind a semicolon; a short word might occur by chance.
+            if said in text and text[ends : ends + 1] in ("", ";"):
+                text = f"{text[: ends - len(said)]}: {HIDDEN}{text[ends:]}"
+        return self._mentions(text)
 
     # -- names -------------------------------------------------------------------------------
 
+    def _meet(self, namespace: str, name: str, spec: JobSpec, stays: set[str]) -> None:
+        """A job with all names that belong to it, of which messages may speak."""
+        team, alias = self._job(namespace, name)
+        self._names.know(f"{namespace}/{name}", f"{team}/{alias}")
+        self._queue(spec.queue)
+        for role in spec.roles:
+            stays.add(role.name)
+            if role.image:
+                self._name("image", role.image)
+
     def _name(self, kind: str, name: str) -> str:
-        known = self._names.get((kind, name))
-        if known is None:
-            count = sum(1 for key, _ in self._names if key == kind) + 1
-            known = self._names[kind, name] = f"{kind}-{count}"
-        return known
+        return self._names.of(kind, name)
 
     def _job(self, namespace: str, name: str) -> tuple[str, str]:
         return self._name("team", namespace), self._name("job", name)
 
     def _queue(self, name: str) -> str:
         return name if name == DEFAULT_QUEUE.name else self._name("queue", name)
-
-    def _mention(self) -> re.Pattern[str] | None:
-        """A known name as a word of its own: `worker` is not meant by `worker-0`."""
-        known = sorted({name for _, name in self._names if name}, key=lambda name: -len(name))
-        if not known:
-            return None
-        return re.compile(r"(?<![\w-])(" + "|".join(map(re.escape, known)) + r")(?![\w-])")
-
-    def _text(self, text: str) -> str:
-        if self._pattern is None or not text:
-            return text
-        by_name = {name: alias for (_, name), alias in self._names.items()}
-        return self._pattern.sub(lambda found: by_name[found.group()], text)
 
     # -- values ------------------------------------------------------------------------------
 
@@ -112,6 +131,9 @@ class Redactor:
         if isinstance(event, e.JobSubmitted):
             namespace, name = self._job(event.namespace, event.name)
             event = replace(event, namespace=namespace, name=name, spec=self._spec(event.spec))
+        elif isinstance(event, e.RanksExited):
+            exits = [replace(x, message=_unless_its_own(x.message, x.cause)) for x in event.exits]
+            event = replace(event, exits=tuple(exits))
         elif isinstance(event, e.QueueDefined):
             event = replace(event, queue=self._kept_queue(event.queue))
         elif isinstance(event, e.QueueRemoved):
@@ -120,14 +142,23 @@ class Redactor:
             event = replace(event, commit=self._name("commit", event.commit))
         elif isinstance(event, e.EngineStarted):
             event = replace(event, address="")
-        return self._worded(event)
+        return self._worded(event, event.job if isinstance(event, e.JobEvent) else "")
 
     def _kept(self, job: Job) -> Job:
         namespace, name = self._job(job.namespace, job.name)
         commits = tuple(self._name("commit", commit) for commit in job.commits)
-        spec = self._spec(job.spec)
-        job = replace(job, namespace=namespace, name=name, spec=spec, commits=commits)
-        return self._worded(job)
+        spec, attempt = self._spec(job.spec), job.attempt
+        if attempt is not None:
+            attempt = replace(attempt, ranks=tuple(map(self._rank, attempt.ranks)))
+        job = replace(
+            job, namespace=namespace, name=name, spec=spec, commits=commits, attempt=attempt
+        )
+        return self._worded(job, job.id)
+
+    def _rank(self, rank: Rank) -> Rank:
+        # It is written as a list without the names of its fields, so that `_worded` misses it.
+        message = self._text(_unless_its_own(rank.message, rank.cause))
+        return replace(rank, message=message, lines=())
 
     def _kept_queue(self, queue: Queue) -> Queue:
         parent = self._queue(queue.parent) if queue.parent else ""
@@ -160,17 +191,34 @@ class Redactor:
             container=container,
         )
 
-    def _worded(self, value: T) -> T:
+    def _worded(self, value: T, job: str) -> T:
         """The same value with names replaced in every message, and without lines of output."""
         plain = msgspec.to_builtins(value)
-        return msgspec.convert(self._walk(plain), type(value))
+        return msgspec.convert(self._walk(plain, job), type(value))
 
-    def _walk(self, plain: Any, key: str = "") -> Any:
+    def _walk(self, plain: Any, job: str, key: str = "") -> Any:
         if isinstance(plain, dict):
-            return {k: self._walk(v, k) for k, v in plain.items() if k != "lines"}
+            return {k: self._walk(v, job, k) for k, v in plain.items() if k != "lines"}
         if isinstance(plain, list | tuple):
-            return [self._walk(item, key) for item in plain]
-        return self._text(plain) if isinstance(plain, str) and key in _WORDED else plain
+            return [self._walk(item, job, key) for item in plain]
+        return self._text(plain, job) if isinstance(plain, str) and key in _WORDED else plain
+
+
+def _is_its_own(cause: Cause | None) -> bool:
+    """Whether a rank ended by its own doing, so that its message is its program's last words."""
+    return cause is not None and cause not in PLATFORM_CAUSES
+
+
+def _unless_its_own(message: str, cause: Cause | None) -> str:
+    return HIDDEN if message and _is_its_own(cause) else message
+
+
+def _said_before(job: Job) -> list[str]:
+    """What its programs said at their end: as ranks have it, and at the end of ledger entries."""
+    ranks = () if job.attempt is None else job.attempt.ranks
+    said = [rank.message for rank in ranks if _is_its_own(rank.cause)]
+    pasts = [past for past in job.restarts if _is_its_own(past.cause)]
+    return said + [past.message.partition(f" on {past.node}: ")[2] for past in pasts]
 
 
 def _bare(role: Role) -> tuple[dict[str, Any], str]:
