@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar, get_type_hints
+from enum import StrEnum
+from typing import TypeVar, get_args, get_type_hints
 
 from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace as changed
@@ -110,7 +111,15 @@ def _with_field(value: T, path: str, text: str, name: str) -> T:
         plain = None if text == "none" else _plain(text)
         return changed(value, **{field: convert(plain, hint, strict=False)})
     except ValidationError as error:
-        raise ForkError(f"{name}: {text!r} will not do: {error}") from None
+        raise ForkError(f"{name}: {text!r} will not do: {_choices(hint) or error}") from None
+
+
+def _choices(hint: object) -> str:
+    """What may be said where one of a few words is wanted."""
+    for kind in (hint, *get_args(hint)):
+        if isinstance(kind, type) and issubclass(kind, StrEnum):
+            return f"it is one of {', '.join(kind)}"
+    return ""
 
 
 def _plain(text: str) -> object:

@@ -146,6 +146,8 @@ def test_requests_that_no_longer_fit_are_told(day: Day) -> None:
         (parse_change(cordon=["nowhere"]), "there was no node 'nowhere' then"),
         (parse_change(settings=["colour=blue"]), "cannot be set"),
         (parse_change(settings=["queue.q.gpus_max=many"]), "will not do"),
+        (parse_change(settings=["policy=fair"]), "one of strict_fifo, best_effort"),
+        (parse_change(settings=["queue.q.discipline=fair"]), "one of strict_fifo, best_effort"),
         (parse_change(without_fault=["nowhere"]), "no node"),
     ],
 )
