@@ -21,15 +21,8 @@ from controlplane.sharing import Discipline, Policy, Queue, ResourceQuota
 from simulator.topology import parse_cluster
 from tests.incidents.test_bundles import written
 from tests.scenarios.scenario import run_now
+from tests.scenarios.test_cores import FILE
 
-FILE = {
-    "racks": [
-        {"name": "a", "nodes": 2, "gpus": 4, "gpu_type": "V100", "cpus": 8, "memory_gb": 32},
-        {"name": "b", "nodes": 2, "gpus": 8, "gpu_type": "V100", "cpus": 16, "memory_gb": 64},
-    ],
-    "faults": {"node_mtbf_s": 4000, "node_repair_s": 300},
-    "seed": 7,
-}
 POLICY = Policy(discipline=Discipline.EASY_BACKFILL, usage_halflife_s=500.0)
 QUEUES = (
     Queue("acme-dept", nominal=0),
@@ -38,7 +31,7 @@ QUEUES = (
     Queue("acme-short"),
 )
 # Names may be the words that the log itself uses, or those of things that keep their names.
-NAMES = ("preemption", "ttl", "deleted", "needs", "exit", "a-0", "w", "rack", "cpu", "default")
+NAMES = ("preemption", "ttl", "deleted", "needs", "exit", "small-0", "w", "rack", "cpu", "default")
 SECRETS = (b"acme", b"hunter2", b"5ecre7", b"ann@")
 
 
