@@ -187,7 +187,7 @@ def _parted(word: str, parting: Parting | None, names: dict[str, str]) -> Iterat
 
 def _said(said: Said | None, names: dict[str, str]) -> str:
     if said is None:
-        return "nothing more"
+        return "nothing then"
     event = said.event
     who = f"{names.get(event.job, event.job)}: " if isinstance(event, JobEvent) else ""
     return f"{who}{tell(event)}"

@@ -1,6 +1,7 @@
 """Two futures side by side: what became of each job, what it cost, and where they part."""
 
 from collections.abc import Sequence
+from itertools import takewhile, zip_longest
 
 from msgspec import Struct
 
@@ -15,7 +16,9 @@ SAME_S = 1e-3
 
 
 class Parting(Struct, frozen=True):
-    """The first event that is not the same in both; null where one has no more events."""
+    """The first instant that is not the same in both, and of each the first event that only it has
+    then; null where it has none.
+    """
 
     at: float
     one: Said | None
@@ -74,15 +77,30 @@ def compare(
 
 
 def part(one: Sequence[e.Recorded], other: Sequence[e.Recorded]) -> Parting | None:
-    """Where two histories first differ, or None where they are the same to their ends."""
-    for mine, theirs in zip(one, other, strict=False):
-        if not is_same(mine, theirs):
-            return _parting(mine, theirs)
-    longer = max(one, other, key=len)
-    if len(one) == len(other):
-        return None
-    more = longer[min(len(one), len(other))]
-    return _parting(more, None) if longer is one else _parting(None, more)
+    """Where two histories first differ, or None where they are the same to their ends.
+
+    Said of each is the first that only it has then; that may be nothing.
+    """
+    for index, (mine, theirs) in enumerate(zip_longest(one, other)):
+        if mine is None or theirs is None or not is_same(mine, theirs):
+            at = min(x.at for x in (mine, theirs) if x is not None)
+            found, others = _then(one[index:], at), _then(other[index:], at)
+            mine, theirs = _only(found, others), _only(others, found)
+            if mine is None and theirs is None:
+                # The same in another order.
+                mine, theirs = found[0], others[0]
+            return Parting(at, _said(mine), _said(theirs))
+    return None
+
+
+def _then(events: Sequence[e.Recorded], at: float) -> list[e.Recorded]:
+    """What comes at this instant, of events in order."""
+    return list(takewhile(lambda x: x.at <= at + SAME_S, events))
+
+
+def _only(mine: Sequence[e.Recorded], theirs: Sequence[e.Recorded]) -> e.Recorded | None:
+    """The first that the others do not have."""
+    return next((x for x in mine if not any(is_same(x, other) for other in theirs)), None)
 
 
 def part_in_decisions(one: Sequence[e.Recorded], other: Sequence[e.Recorded]) -> Parting | None:
@@ -109,11 +127,6 @@ def _alike(mine: object, theirs: object) -> bool:
     if isinstance(mine, tuple) and isinstance(theirs, tuple) and len(mine) == len(theirs):
         return all(_alike(a, b) for a, b in zip(mine, theirs, strict=True))
     return mine == theirs
-
-
-def _parting(one: e.Recorded | None, other: e.Recorded | None) -> Parting:
-    at = min(x.at for x in (one, other) if x is not None)
-    return Parting(at, _said(one), _said(other))
 
 
 def _said(recorded: e.Recorded | None) -> Said | None:

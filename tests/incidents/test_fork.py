@@ -12,6 +12,7 @@ from controlplane import events as e
 from controlplane.model import Workload
 from studies.fork import Change, Forked, ForkError, fork, parse_change
 from studies.fork.branch import run_branch
+from studies.fork.comparison import part
 from studies.fork.fork import _setting
 from studies.fork.learned import Learned
 from studies.fork.past import NodeFault, look_back
@@ -170,3 +171,23 @@ def test_work_is_learned_where_jobs_do_not_say_how_long_they_take() -> None:
     assert found.work == "learned from the log"
     assert found.error.finish_s_median < 60.0
     assert not found.error.is_exact
+
+
+def test_futures_part_at_what_only_one_of_them_has_then() -> None:
+    def future(*told: tuple[float, str]) -> list[e.Recorded]:
+        events = [(at, e.NodeCordoned(name)) for at, name in told]
+        return [e.Recorded(i, at, event) for i, (at, event) in enumerate(events, 1)]
+
+    def parted(one: list[e.Recorded], other: list[e.Recorded]) -> tuple[object, ...] | None:
+        found = part(one, other)
+        sides = [] if found is None else [found.one, found.other]
+        return found and (found.at, *[said and said.event.node for said in sides])
+
+    whole = future((0, "a"), (1, "b"), (1, "c"), (5, "d"))
+    assert parted(whole, whole) is None
+    assert parted(whole, future((0, "a"), (5, "d"))) == (1, "b", None)
+    assert parted(future((0, "a"), (1, "c"), (5, "d")), whole) == (1, None, "b")
+    assert parted(whole, future((0, "a"), (1, "b"), (1, "x"), (5, "d"))) == (1, "c", "x")
+    assert parted(whole, future((0, "a"), (1, "c"), (1, "b"), (5, "d"))) == (1, "b", "c")
+    assert parted(whole, whole[:2]) == (1, "c", None)
+    assert parted([], whole) == (0, None, "a")
