@@ -26,6 +26,7 @@ SCHEDULING = (
 )
 PHYSICS = ("tests/simulator", "tests/adapters/test_simulated_training.py")
 STUDIES = ("tests/studies",)
+REDACTION = ("tests/incidents/test_redaction.py",)
 REPLICAS = ("tests/cli/test_standby.py",)
 TELEMETRY = ("tests/adapters/prometheus",)
 
@@ -585,5 +586,33 @@ BUGS = (
         "        return found or [self.gpus]",
         "        return [self.gpus]",
         ("tests/controlplane/test_several_resources.py",),
+    ),
+    Bug(
+        "redaction: what pods request goes with their templates",
+        "controlplane/redaction.py",
+        "            template=template,",
+        "            template={},",
+        REDACTION,
+    ),
+    Bug(
+        "redaction: what a program said is left in the ledger",
+        "controlplane/redaction.py",
+        "        for said in self._said.get(job, ()):",
+        "        for said in ():",
+        REDACTION,
+    ),
+    Bug(
+        "scheduling: a view made after the pass has the pass in it twice",
+        "controlplane/scheduling/cycle.py",
+        "            snapshot.outlive_the_world()",
+        "            pass",
+        CORE,
+    ),
+    Bug(
+        "scheduling: the second gang of a pass is given what the first one has",
+        "controlplane/scheduling/snapshot.py",
+        "            for fit in self._taken:",
+        "            for fit in ():",
+        CORE,
     ),
 )
