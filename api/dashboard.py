@@ -9,7 +9,8 @@ from pathlib import Path
 
 from aiohttp import web
 
-from api.routes import HEADERS, NoQuery, Route, route
+from api.headers import HEADERS
+from api.routes import NoQuery, Route, route
 
 _FOLDER = Path(__file__).parent / "static" / "dashboard"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}

@@ -1,10 +1,11 @@
 """Which form a file has, and who reads it."""
 
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 from studies.workloads import alibaba, slurm_like
-from studies.workloads.csv_trace import REQUIRED, open_text, read_csv
+from studies.workloads.csv_trace import REQUIRED, open_bytes, open_text, read_csv
 from studies.workloads.event_log import read_event_log
 from studies.workloads.philly import read_philly
 from studies.workloads.swf import read_swf
@@ -28,6 +29,8 @@ _HEADERS = {
     "helios": slurm_like.HELIOS,
     "acme": slurm_like.ACME,
 }
+# How a log in a file begins.
+SQLITE = b"SQLite format 3\0"
 _FOLDERS = {"pai": "pai_task_table.csv", "lingjun": "worker.csv"}
 
 
@@ -58,18 +61,23 @@ def form_of(path: Path) -> str:
 
 def _form_of_text(path: Path) -> str:
     try:
-        with open_text(path) as file:
-            first = file.readline(1_000_000).strip()
+        with open_bytes(path) as file:
+            is_log = file.read(len(SQLITE)) == SQLITE
+        if is_log:
+            told = f"is a log; `muster log export {path}` makes a trace of it"
+            raise BadTrace(path.name, None, told)
+        with open_text(path) as text:
+            first = text.readline(1_000_000).strip()
     except UnicodeDecodeError:
         raise BadTrace(path.name, None, "is not UTF-8 text") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise BadTrace(path.name, None, f"cannot be unpacked: {error}") from None
     if first.startswith("["):
         return "philly"
     if first.startswith("{"):
         return "muster"
     if first.startswith(";"):
         return "swf"
-    if first.startswith("SQLite format 3\0"):
-        raise BadTrace(path.name, None, f"is a log; `muster log export {path}` makes a trace of it")
     columns = {column.strip() for column in first.split(",")}
     for form, header in _HEADERS.items():
         if columns.issuperset(header):

@@ -266,12 +266,20 @@ def test_a_bundle_and_a_packed_export_are_workloads_as_well(tmp_path):
 
 def test_what_is_a_log_or_no_text_is_told_without_its_bytes(tmp_path):
     log = tmp_path / "muster.db"
-    log.write_bytes(b"SQLite format 3\0" + b"\x1b[31m" * 100)
+    log.write_bytes(b"SQLite format 3\0" + b"\x1b[31m\xff" * 100)
+    spoilt = tmp_path / "spoilt.csv.gz"
+    spoilt.write_bytes(b"\x1f\x8bxx")
     noise = tmp_path / "noise.csv"
     noise.write_bytes(b"\x1b[31m\0," * 1000)
     deep = tmp_path / "deep.json"
     deep.write_text("[" * 5000 + "]" * 5000)
-    for path, told in ((log, "muster log export"), (noise, "no column"), (deep, "too deeply")):
+    cases = (
+        (log, "muster log export"),
+        (noise, "no column"),
+        (deep, "too deeply"),
+        (spoilt, "unpacked"),
+    )
+    for path, told in cases:
         with pytest.raises(BadTrace, match=told) as caught:
             read_trace(path)
         assert str(caught.value).isprintable()
