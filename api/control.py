@@ -17,8 +17,8 @@ from controlplane.commands import Request
 from controlplane.engine import Answer, Engine
 from controlplane.errors import Rejected
 from controlplane.events import Recorded
+from controlplane.image import Receipt
 from controlplane.ports import SearchableLog
-from controlplane.state import Receipt
 from controlplane.world import World
 
 T = TypeVar("T")

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from api.routes import NoQuery, Route, answer, route
 from controlplane.commands import SubmitJob
 from controlplane.events import EngineStarted, JobSubmitted, Recorded
-from controlplane.job import Job, begin
+from controlplane.job import Job
+from controlplane.job_life import begin
 from controlplane.world import World
 from studies.accuracy import Ledger
 from studies.forecast import Question, forecast, worth_asking

@@ -16,9 +16,10 @@ from controlplane import commands as c
 from controlplane import events as e
 from controlplane.codec import from_row
 from controlplane.errors import Rejected
-from controlplane.job import Job, begin, evolve
+from controlplane.image import Receipt
+from controlplane.job import Job
+from controlplane.job_life import begin, evolve
 from controlplane.ports import EventLog
-from controlplane.state import Receipt
 
 HEADER = "Idempotency-Key"
 KEY_LENGTH_MAX = 200

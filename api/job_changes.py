@@ -14,12 +14,12 @@ from api.routes import NoQuery, Route, answer_bytes, encode, route
 from api.wire import BODIES, BODY_PROBLEMS, convert
 from controlplane import commands as c
 from controlplane.errors import Rejected
+from controlplane.image import Receipt
 from controlplane.job import Job
 from controlplane.kinds.checking import BILLION, SECONDS_MAX
 from controlplane.kinds.native import NativeSpec
 from controlplane.model import CleanPods
 from controlplane.queries import job_detail
-from controlplane.state import Receipt
 from controlplane.views import JobDetail
 from controlplane.world import World
 

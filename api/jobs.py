@@ -19,13 +19,13 @@ from api.wire import BODIES, BODY_PROBLEMS, check_writable
 from controlplane import commands as c
 from controlplane.decider import find_job
 from controlplane.errors import Rejected
+from controlplane.image import Receipt
 from controlplane.job import Job
 from controlplane.kinds.kind import Submission
 from controlplane.kinds.registry import read_manifest
 from controlplane.plan import plan
 from controlplane.ports import Cluster, RealPods
 from controlplane.queries import job_detail, why
-from controlplane.state import Receipt
 from controlplane.views import JobDetail, LogLines, Plan, Why
 from controlplane.world import World
 from studies.forecast import Question

@@ -12,8 +12,8 @@ from api.pages import Cursor, Limit, read_cursor, write_cursor
 from api.routes import NoQuery, Route, answer, route
 from controlplane import commands as c
 from controlplane.decider import find_node
+from controlplane.image import Receipt
 from controlplane.queries import node_view, nodes
-from controlplane.state import Receipt
 from controlplane.views import NodeView
 from controlplane.world import World
 

@@ -14,9 +14,9 @@ from api.routes import NoQuery, Route, answer, route
 from api.wire import BODIES, BODY_PROBLEMS, convert
 from controlplane.commands import DefineQueue, RemoveQueue, SetPolicy
 from controlplane.errors import Rejected
+from controlplane.image import Receipt
 from controlplane.queries import queue_view
 from controlplane.sharing import Discipline, FlavorQuota, Policy, Preempt, Queue, ResourceQuota
-from controlplane.state import Receipt
 from controlplane.views import QueueView
 from controlplane.world import World
 

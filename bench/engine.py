@@ -32,9 +32,9 @@ from bench.rounds import result
 from controlplane.commands import ReportCluster, SubmitJob
 from controlplane.effects import Effect
 from controlplane.engine import Answer, Engine, EngineOptions
+from controlplane.image import Receipt
 from controlplane.job import Job
 from controlplane.model import NodeInfo
-from controlplane.state import Receipt
 
 # A row as it is stored.
 Finished = tuple[Any, ...]

@@ -13,7 +13,8 @@ from typing import Any
 from adapters.kubernetes.objects import Rendering
 from adapters.kubernetes.plan import Ref, plan
 from controlplane import events as e
-from controlplane.job import Job, begin, evolve
+from controlplane.job import Job
+from controlplane.job_life import begin, evolve
 from controlplane.kinds.registry import kind_of, read_manifest
 from controlplane.model import Slot
 

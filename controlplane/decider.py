@@ -14,14 +14,16 @@ from controlplane import events as e
 from controlplane import restart
 from controlplane.admission import admit, require_fit
 from controlplane.attempt import HOLDING, LIVE
+from controlplane.draft import Draft
 from controlplane.errors import Rejected
-from controlplane.job import ACTIVE, Job, Phase, amended, scaled, scales_in_place
+from controlplane.image import Node
+from controlplane.job import ACTIVE, Job, Phase
+from controlplane.job_life import amended, scaled, scales_in_place
 from controlplane.kinds.checking import problems
 from controlplane.model import Cause, Restart, Role
 from controlplane.queueing import configured
 from controlplane.reports import node_lost, node_removed, node_reported, parts_of, ranks_reported
-from controlplane.settling import Draft, settle, stop_attempt
-from controlplane.state import Node
+from controlplane.settling import settle, stop_attempt
 from controlplane.world import World
 
 _T = TypeVar("_T")

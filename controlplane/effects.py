@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from controlplane.attempt import LIVE, Attempt, AttemptState, RankState, staying
+from controlplane.attempt import LIVE, Attempt, AttemptState, RankState
+from controlplane.attempt_life import staying
 from controlplane.job import Job
 
 

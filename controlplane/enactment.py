@@ -7,6 +7,7 @@ were made, so each finds the world as the pass had left it.
 from controlplane import events as e
 from controlplane import restart
 from controlplane.asks import asks_of
+from controlplane.draft import Draft
 from controlplane.job import ACTIVE, CLAIMED, Job
 from controlplane.model import Cause, Restart
 from controlplane.scheduling.cycle import placed
@@ -21,7 +22,7 @@ from controlplane.scheduling.decisions import (
     Start,
 )
 from controlplane.scheduling.protection import lost_s
-from controlplane.settling import Draft, settle, stop_attempt
+from controlplane.settling import settle, stop_attempt
 from controlplane.world import World
 
 

@@ -15,21 +15,20 @@ all the group commit there is.
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from controlplane import events as e
 from controlplane.codec import EVENT_TYPES
 from controlplane.commands import AnyCommand
 from controlplane.decider import decide, unfold
+from controlplane.draft import outcome
 from controlplane.effects import Effect, Survey, Tidy, newly_wanted, wanted
 from controlplane.errors import Rejected
+from controlplane.image import Receipt
 from controlplane.initiative import MAKES_ROOM, next_due, one_pass
 from controlplane.job import Job
 from controlplane.lines import Waiting
+from controlplane.model import Value
 from controlplane.ports import Clock, Cluster, EventLog
 from controlplane.replay import Rebuilt, SnapshotInSlices, rebuild
-from controlplane.settling import outcome
-from controlplane.state import Receipt
 from controlplane.world import World
 
 # What a command comes to: a receipt, a refusal, or None when the engine stopped before it was known.
@@ -42,7 +41,7 @@ COMMANDS_PER_STEP_MAX = 1_000
 _OF_JOBS = frozenset(kind for kind in EVENT_TYPES.values() if issubclass(kind, e.JobEvent))
 
 
-class EngineOptions(msgspec.Struct, frozen=True):
+class EngineOptions(Value, frozen=True):
     release: str = "0.1.0"
     # How often everything wanted is asked for again; None leaves it to starts alone.
     resync_s: float | None = 60.0

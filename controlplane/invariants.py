@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from controlplane import attempt as a
+from controlplane.attempt import AttemptState
+from controlplane.attempt_life import count_holding, count_up
 from controlplane.job import Job, Phase
 from controlplane.tenancy import Tenancy
 
@@ -42,9 +43,9 @@ def check_job(job: Job) -> None:
     if job.phase is Phase.QUEUED:
         assert job.live_attempt is None, job
     if attempt is not None:
-        assert attempt.up == a.count_up(attempt), job
-        assert attempt.holding == a.count_holding(attempt), job
+        assert attempt.up == count_up(attempt), job
+        assert attempt.holding == count_holding(attempt), job
         # Every rank or none: a placement covers the whole gang, on distinct devices.
         assert len(attempt.placement) == len(attempt.ranks), job
-        if attempt.state is a.AttemptState.OVER:
+        if attempt.state is AttemptState.OVER:
             assert attempt.holding == 0, job

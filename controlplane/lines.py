@@ -12,7 +12,8 @@ import msgspec
 
 from controlplane.asks import asks_of, pods_selector
 from controlplane.attained import attained_step
-from controlplane.job import Job, attained_gpu_s
+from controlplane.job import Job
+from controlplane.job_life import attained_gpu_s
 from controlplane.model import PLAIN_SCHEDULING, JobSpec, Role, Scheduling
 from controlplane.requests import requests_of, says_nothing
 from controlplane.sharing import Discipline, Policy
@@ -34,7 +35,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 def place_in_line(job: Job, discipline: Discipline, policy: Policy) -> Waiting:
     spec = job.spec
-    first: float = -spec.priority
+    first = float(-spec.priority)
     if policy.ageing_per_hour:
         first += policy.ageing_per_hour * job.submitted_at / 3_600.0
     if discipline in SHORTEST_FIRST:

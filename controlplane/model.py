@@ -22,6 +22,10 @@ class Value(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_un
     """A frozen value; what equals its default is left out when written."""
 
 
+class Row(Value, frozen=True, array_like=True):
+    """A value that is written as an array: its fields keep their order for ever."""
+
+
 class RestartRule(StrEnum):
     """What an exit with a code other than 0 means for a role. Exit code 0 always means done."""
 
@@ -310,7 +314,7 @@ class JobSpec(Value, frozen=True, kw_only=True):
         return f"{role.name.lower()}-{index}"
 
 
-class Slot(Value, frozen=True, array_like=True):
+class Slot(Row, frozen=True):
     """Where one rank runs: a node, and the indices of the devices it has there."""
 
     node: str

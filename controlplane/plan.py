@@ -8,7 +8,8 @@ from msgspec import Struct
 from controlplane.admission import admit
 from controlplane.commands import SubmitJob
 from controlplane.events import JobSubmitted, Recorded
-from controlplane.job import Job, begin
+from controlplane.job import Job
+from controlplane.job_life import begin
 from controlplane.lines import Line
 from controlplane.model import JobSpec, Placement
 from controlplane.queries import AHEAD_MAX, look_at, name_for

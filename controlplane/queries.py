@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from controlplane.attempt import Attempt, AttemptState, RankState
 from controlplane.devices import WHOLE
+from controlplane.image import Node
 from controlplane.job import Job, Phase
 from controlplane.model import JobSpec
 from controlplane.requests import written
@@ -13,7 +14,6 @@ from controlplane.scheduling.decisions import Claim, Hold, Start
 from controlplane.scheduling.fitting import Fit
 from controlplane.scheduling.reasons import Reason, reason
 from controlplane.scheduling.snapshot import Snapshot
-from controlplane.state import Node
 from controlplane.views import (
     AttemptView,
     Failure,

@@ -15,11 +15,12 @@ from msgspec.structs import replace
 from controlplane import events as e
 from controlplane.aliases import OUR_WORDS, Aliases
 from controlplane.attempt import Rank
+from controlplane.image import Image
 from controlplane.job import Job
 from controlplane.model import PLATFORM_CAUSES, Cause, JobSpec, Role
 from controlplane.requests import supplies_of
 from controlplane.sharing import Queue
-from controlplane.state import DEFAULT_QUEUE, Image
+from controlplane.state import DEFAULT_QUEUE
 from controlplane.supplies import NO_SUPPLIES, Supplies
 
 T = TypeVar("T")

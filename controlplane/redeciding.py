@@ -10,19 +10,18 @@ nothing may be left undone.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from msgspec import Struct
-
 from controlplane import events as e
 from controlplane.codec import check_chain, from_row
 from controlplane.collector import collector_at_rest
 from controlplane.decider import decide
+from controlplane.draft import outcome
 from controlplane.errors import LogCorrupt, Rejected
 from controlplane.initiative import MAKES_ROOM, next_due, one_pass
 from controlplane.job import Job
+from controlplane.model import Value
 from controlplane.ports import LogReader
 from controlplane.recalling import candidates
 from controlplane.replay import PAGE_ROWS, beginning
-from controlplane.settling import outcome
 from controlplane.world import World
 
 SHOWN_MAX = 3
@@ -32,7 +31,7 @@ OTHER = "today's code decides something else"
 MORE = "time moves on here, but today's code decides more"
 
 
-class Said(Struct, frozen=True):
+class Said(Value, frozen=True):
     """An event with the name of its type."""
 
     type: str
@@ -40,7 +39,7 @@ class Said(Struct, frozen=True):
     event: Any
 
 
-class Difference(Struct, frozen=True):
+class Difference(Value, frozen=True):
     """The first place at which today's code parts from the log, and both versions of it."""
 
     position: int

@@ -14,9 +14,10 @@ from controlplane.codec import GENESIS, Row, check_chain, decoder_of, encode, fr
 from controlplane.collector import collector_at_rest
 from controlplane.errors import LogCorrupt
 from controlplane.events import Recorded
-from controlplane.job import EVOLVE
+from controlplane.image import Image
+from controlplane.job_life import EVOLVE
 from controlplane.ports import LogReader, Snapshot
-from controlplane.state import Image, State
+from controlplane.state import State
 from controlplane.world import World
 
 PAGE_ROWS = 10_000

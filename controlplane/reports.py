@@ -5,10 +5,11 @@ from collections.abc import Collection
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane.attempt import LIVE, Attempt, RankState
+from controlplane.draft import Draft
+from controlplane.image import Node
 from controlplane.job import Job
 from controlplane.model import Cause, Restart, RestartRule
-from controlplane.settling import Draft, settle
-from controlplane.state import Node
+from controlplane.settling import settle
 from controlplane.world import World
 
 # A start is news of a rank that waits for it; an end is news of one that may have a process.

@@ -4,8 +4,6 @@ Decisions here are read off the state and not off the report that led to it, so 
 finds them again. `settle` is what follows at once; `due` is what follows because time has passed.
 """
 
-from collections.abc import Sequence
-
 from controlplane import events as e
 from controlplane import restart
 from controlplane.attained import attained_step, next_step_at
@@ -15,50 +13,17 @@ from controlplane.attempt import (
     AttemptState,
     Rank,
     RankState,
-    is_missing,
     lacks_image,
     launched_at,
-    missing,
-    staying,
 )
-from controlplane.job import ACTIVE, EVOLVE, FINISHED, Job, Phase
+from controlplane.attempt_life import is_missing, missing, staying
+from controlplane.draft import Draft
+from controlplane.job import ACTIVE, FINISHED, Job, Phase
 from controlplane.model import PLATFORM_CAUSES, Cause, Repair, Restart, RestartScope
 from controlplane.restart import Again, GiveUp
 
 _UP = (RankState.RUNNING, RankState.EXITED)
 _STARTING, _STOPPING, _OVER = AttemptState.STARTING, AttemptState.STOPPING, AttemptState.OVER
-
-
-class Draft(list[e.Event]):
-    """Events decided about a job, in order, and the job as they make it.
-
-    Each decision sees those before it, and nobody need fold the events once more. `position` is
-    that of the last event, and at first of the last one before them.
-    """
-
-    __slots__ = ("job", "now", "position", "removes")
-
-    def __init__(self, job: Job, now: float, position: int) -> None:
-        self.job = job
-        self.now = now
-        self.position = position
-        # The last event leaves no job.
-        self.removes = False
-
-    def add(self, event: e.JobEvent) -> None:
-        self.append(event)
-        self.position += 1
-        self.job = EVOLVE[type(event)](self.job, event, self.now, self.position)
-
-    def add_removal(self, reason: str) -> None:
-        """The last event there is about a job."""
-        self.append(e.JobRemoved(self.job.id, reason))
-        self.removes = True
-
-
-def outcome(events: Sequence[e.Event]) -> Job | None:
-    """What events make of the one job that they are about, if whoever decided them knows."""
-    return events.job if isinstance(events, Draft) and not events.removes else None
 
 
 def settle(draft: Draft) -> Draft:

@@ -11,75 +11,17 @@ from itertools import islice
 from msgspec.structs import replace
 
 from controlplane import events as e
-from controlplane.job import EVOLVE, Job, attained_gpu_s, begin
-from controlplane.model import NodeInfo, Value
-from controlplane.sharing import Policy, Queue
+from controlplane.image import DEFAULT_POLICY, Image, Node, Receipt
+from controlplane.job import Job
+from controlplane.job_life import EVOLVE, attained_gpu_s, begin
+from controlplane.sharing import Queue
 
 DEFAULT_QUEUE = Queue("default")
-DEFAULT_POLICY = Policy()
 # How many answers to people's commands are remembered for those who ask again. If there are more,
 # so many of the oldest are forgotten together: a dictionary looks for its first entry behind the
 # places of all that went before it, so going one by one would take longer than the rest of a step.
 RECEIPTS_MAX = 100_000
 RECEIPTS_FORGOTTEN = 5_000
-
-
-class Node(Value, frozen=True, kw_only=True):
-    """A machine as the log knows it. Its ordinal tells when it was first seen."""
-
-    info: NodeInfo
-    ordinal: int
-    ready: bool = True
-    cordoned: bool = False
-    removed: bool = False
-    message: str = ""
-    # Why it was cordoned, if not by a person.
-    cordon_reason: str = ""
-    # When it was lost, lately: who is lost too often is put in quarantine.
-    losses: tuple[float, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return self.info.name
-
-    @property
-    def devices(self) -> int:
-        """The devices it has, as bits; one that vanished under a rank is nobody's to give."""
-        mask = (1 << self.info.gpus) - 1
-        for device in self.info.unusable:
-            mask &= ~(1 << device)
-        return mask
-
-    @property
-    def takes_work(self) -> bool:
-        return self.ready and not self.cordoned and not self.removed
-
-
-class Receipt(Value, frozen=True):
-    """The first answer to a command: the position of its last event, and what it was about."""
-
-    position: int
-    stream: str
-
-
-class Image(Value, frozen=True, kw_only=True):
-    """A state as one value: what a snapshot holds and the state hash covers.
-
-    `hash` is the chain's at this position, so that what follows a snapshot can be checked.
-    """
-
-    position: int
-    at: float
-    hash: bytes
-    surveyed: bool
-    jobs: list[Job]
-    nodes: list[Node]
-    queues: list[Queue]
-    receipts: list[tuple[str, int, str]]
-    policy: Policy = DEFAULT_POLICY
-    leader: str = ""
-    # Queue, GPUs times seconds that its removed jobs have had, faded by then, and when that was.
-    usage: tuple[tuple[str, float, float], ...] = ()
 
 
 class State:
@@ -112,6 +54,19 @@ class State:
         self.policy = image.policy
         self.leader = image.leader
         self.usage = {queue: (gpu_s, at) for queue, gpu_s, at in image.usage}
+
+    def _take_over(self, other: "State") -> None:
+        """Becomes another state, which is nobody's from here on."""
+        self.position = other.position
+        self.at = other.at
+        self.surveyed = other.surveyed
+        self.jobs = other.jobs
+        self.nodes = other.nodes
+        self.queues = other.queues
+        self.receipts = other.receipts
+        self.policy = other.policy
+        self.leader = other.leader
+        self.usage = other.usage
 
     def image(self, hash: bytes = b"") -> Image:
         return Image(

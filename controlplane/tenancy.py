@@ -9,15 +9,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controlplane import attempt as a
-from controlplane.attempt import HOLDING, Attempt, AttemptState
+from controlplane.attempt import HOLDING, LIVE, Attempt, AttemptState
+from controlplane.attempt_life import leaving, missing
 from controlplane.devices import WHOLE, FreeDevices, mask_of
-from controlplane.job import Job, ranks_wanted
+from controlplane.image import Node
+from controlplane.job import Job
+from controlplane.job_life import ranks_wanted
 from controlplane.lines import PLANS_AHEAD, expected_s
 from controlplane.model import JobSpec, Repair
 from controlplane.requests import Amounts, of_rank, requests_of, says_nothing
 from controlplane.sharing import Discipline
-from controlplane.state import Node, State
+from controlplane.state import State
 
 # Looking a member up in its enum costs as much as a call.
 _OVER, _STOPPING, _REPLACE = AttemptState.OVER, AttemptState.STOPPING, Repair.REPLACE
@@ -208,13 +210,13 @@ class Tenancy(State):
             self._note_repair(job, attempt)
 
     def _note_leaving(self, job: Job, attempt: Attempt) -> None:
-        if attempt.state in a.LIVE and a.leaving(attempt):
+        if attempt.state in LIVE and leaving(attempt):
             self.shrinking[job.id] = None
         else:
             self.shrinking.pop(job.id, None)
 
     def _note_repair(self, job: Job, attempt: Attempt) -> None:
-        if attempt.state in a.LIVE and a.missing(attempt, job.spec.size):
+        if attempt.state in LIVE and missing(attempt, job.spec.size):
             self.crippled[job.id] = None
         else:
             self.crippled.pop(job.id, None)

@@ -9,11 +9,13 @@ from typing import Any
 
 from controlplane import events as e
 from controlplane.deadlines import deadline
+from controlplane.image import Image
 from controlplane.invariants import check_indexes, check_job
-from controlplane.job import CLAIMED, EVOLVE, Job, Phase
+from controlplane.job import CLAIMED, Job, Phase
+from controlplane.job_life import EVOLVE
 from controlplane.lines import Line, Waiting, place_in_line
 from controlplane.model import OUR_NAMES
-from controlplane.state import Image, State
+from controlplane.state import State
 from controlplane.tenancy import Tenancy
 
 _QUEUED = Phase.QUEUED
@@ -27,8 +29,8 @@ class World(Tenancy):
     @classmethod
     def around(cls, state: State) -> "World":
         """A state with indexes. It is the world's from here on, and nobody else's."""
-        world = cls.__new__(cls)
-        vars(world).update(vars(state))
+        world = cls()
+        world._take_over(state)
         world._build_indexes()
         return world
 

@@ -20,11 +20,12 @@ from msgspec.structs import replace
 from adapters.simpy_clock import SimpyClock, as_process
 from controlplane.codec import GENESIS
 from controlplane.engine import Engine, EngineOptions
+from controlplane.image import Image
 from controlplane.job import FINISHED, Job, Phase
 from controlplane.model import Workload
 from controlplane.replay import take_snapshot
 from controlplane.sharing import Discipline
-from controlplane.state import Image, State
+from controlplane.state import State
 from studies.brief_cluster import BriefCluster
 from studies.forecast_answers import HORIZON_S, Forecast
 from studies.forgetful_log import ForgetfulLog

@@ -2,7 +2,8 @@
 
 from controlplane import events as e
 from controlplane.effects import LaunchGang, StopGang
-from controlplane.job import Job, begin, evolve
+from controlplane.job import Job
+from controlplane.job_life import begin, evolve
 from controlplane.model import (
     Cause,
     DoneWhen,
@@ -88,7 +89,7 @@ def once_more(job: Job, *, rank: int, at: float = 0.0) -> Job:
 
 def launch(job: Job) -> LaunchGang:
     assert job.attempt is not None
-    again = sum(rank.incarnation for rank in job.attempt.ranks)
+    again = tuple(rank.incarnation for rank in job.attempt.ranks)
     return LaunchGang(job.id, job.attempt.number, again, job)
 
 

@@ -10,7 +10,8 @@ through the incarnations of that rank.
 from collections import defaultdict
 
 from adapters.simulated_cluster.training import training_of
-from controlplane.attempt import Attempt, Rank, RankState, launched_at, staying
+from controlplane.attempt import Attempt, Rank, RankState, launched_at
+from controlplane.attempt_life import staying
 from controlplane.job import Job, Phase
 from controlplane.model import RestartScope
 from simulator.gangs import Part

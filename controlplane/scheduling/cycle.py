@@ -5,11 +5,12 @@ Every gang that is looked at starts whole, or is promised a whole place (`Claim`
 the others wait is worked out only for who asks (`explains`): a pass itself needs to know only that.
 """
 
-from functools import cached_property
+from collections.abc import Sequence
 
 from controlplane.attained import attained_step, next_step_at
 from controlplane.events import GangPlaced
-from controlplane.job import Job, attained_gpu_s
+from controlplane.job import Job
+from controlplane.job_life import attained_gpu_s
 from controlplane.lines import BY_ATTAINED, PLANS_AHEAD, SKIPS
 from controlplane.scheduling.backfill import Planner
 from controlplane.scheduling.decisions import Decision, GiveUp, Replace, Start
@@ -31,11 +32,14 @@ from controlplane.world import World
 
 def schedule(snapshot: Snapshot) -> list[GangPlaced]:
     """Who starts now, and where, as events. The snapshot is used up by it."""
-    found = decide_pass(snapshot)
-    world = snapshot.world
+    return starts(snapshot, decide_pass(snapshot))
+
+
+def starts(snapshot: Snapshot, decisions: Sequence[Decision]) -> list[GangPlaced]:
+    """Those decisions that let somebody start, as events."""
     return [
-        placed(world, snapshot.job(d.job), d.fit, snapshot.now)
-        for d in found
+        placed(snapshot.world, snapshot.job(d.job), d.fit, snapshot.now)
+        for d in decisions
         if isinstance(d, Start)
     ]
 
@@ -77,18 +81,27 @@ class Pass:
         self._waits: dict[str, Waits] = {}
         # Who was looked at before its turn.
         self.seen: dict[str, bool] = {}
+        # Most passes ask none of these.
+        self._planner: Planner | None = None
+        self._groups: Groups | None = None
+        self._rooms: RoomMaker | None = None
 
-    @cached_property
+    @property
     def planner(self) -> Planner:
-        return Planner(self.snapshot)
+        if self._planner is None:
+            self._planner = Planner(self.snapshot)
+        return self._planner
 
-    @cached_property
+    @property
     def groups(self) -> Groups:
-        return Groups(self.snapshot)
+        if self._groups is None:
+            self._groups = Groups(self.snapshot)
+        return self._groups
 
-    @cached_property
-    def _rooms(self) -> RoomMaker:
-        return RoomMaker(self.snapshot, self.gate, self.decisions)
+    def _make_room(self, gang: Gang) -> bool:
+        if self._rooms is None:
+            self._rooms = RoomMaker(self.snapshot, self.gate, self.decisions)
+        return self._rooms.make_room(gang)
 
     def run(self) -> list[Decision]:
         snapshot = self.snapshot
@@ -147,7 +160,7 @@ class Pass:
         if gang.elastic is not None and self._start_smaller(gang):
             return True
         if self.snapshot.evicts or self.snapshot.evicted:
-            return self._rooms.make_room(gang) or self._block(gang, blocked)
+            return self._make_room(gang) or self._block(gang, blocked)
         return self._block(gang, blocked)
 
     def _fit_now(self, gang: Gang, flavor: str) -> Fit | None:

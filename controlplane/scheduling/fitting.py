@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from controlplane.asks import tolerates
 from controlplane.devices import WHOLE, FreeDevices
+from controlplane.image import Node
 from controlplane.model import Cause, Placement, Slot
 from controlplane.requests import NO_AMOUNTS, Amounts
 from controlplane.scheduling.asking import counts, pack, spaces_of
@@ -24,7 +25,6 @@ from controlplane.scheduling.placement import (
     choose_emptiest,
     slots,
 )
-from controlplane.state import Node
 from controlplane.world import World
 
 PACKINGS = {"pack": choose, "spread": choose_apart, "pack_emptiest": choose_emptiest}

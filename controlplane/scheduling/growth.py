@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from controlplane.events import RanksAdded
-from controlplane.job import Job, ranks_wanted
+from controlplane.job import Job
+from controlplane.job_life import ranks_wanted
 from controlplane.scheduling.decisions import Decision, Evict, GiveUp, Shrink, Start
 from controlplane.scheduling.fitting import Fit
 from controlplane.scheduling.gangs import Gang

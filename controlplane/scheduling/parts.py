@@ -4,9 +4,9 @@ What they find is taken in the view at once: one after the other looks for its p
 """
 
 from controlplane.devices import WHOLE, FreeDevices, lowest, mask_of
+from controlplane.image import Node
 from controlplane.model import Role, Slot
 from controlplane.requests import Amounts
-from controlplane.state import Node
 from controlplane.world import World
 
 

@@ -7,7 +7,7 @@ is `victims.Search`.
 from collections.abc import Mapping, Sequence
 
 from controlplane.attained import attained_step
-from controlplane.job import attained_gpu_s
+from controlplane.job_life import attained_gpu_s
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.quota import Branch, QuotaTree, split
 from controlplane.scheduling.quotas import Quotas, is_over, is_under

@@ -6,7 +6,8 @@ is bound to a domain (a rack, say) in which there is no room does not wait at al
 be room for the whole of it.
 """
 
-from controlplane.attempt import HOLDING, missing
+from controlplane.attempt import HOLDING
+from controlplane.attempt_life import missing
 from controlplane.devices import FreeDevices
 from controlplane.job import Job
 from controlplane.model import Placement, Slot

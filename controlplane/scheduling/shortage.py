@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from controlplane.devices import FreeDevices
+from controlplane.image import Node
 from controlplane.model import JobSpec, Role
 from controlplane.requests import Amounts, noun, requests_of, told
 from controlplane.scheduling.asking import counts
 from controlplane.scheduling.fitting import fit
 from controlplane.scheduling.gangs import Gang
-from controlplane.state import Node
 from controlplane.world import World
 
 # So many nodes are named, those that have most left.

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from controlplane.job import Job, scaled
+from controlplane.job import Job
+from controlplane.job_life import scaled
 from controlplane.scheduling.fitting import Fit
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.snapshot import Snapshot

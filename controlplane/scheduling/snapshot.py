@@ -8,9 +8,11 @@ behind it gets what it waits for.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from controlplane.attempt import HOLDING, Attempt, leaving
+from controlplane.attempt import HOLDING, Attempt
+from controlplane.attempt_life import leaving
 from controlplane.devices import WHOLE, FreeDevices
-from controlplane.job import Job, attained_gpu_s
+from controlplane.job import Job
+from controlplane.job_life import attained_gpu_s
 from controlplane.lines import Line
 from controlplane.scheduling import taking
 from controlplane.scheduling.exclusive import close, fence, unfence

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from controlplane.asks import tolerates
 from controlplane.attained import attained_step
-from controlplane.attempt import staying
+from controlplane.attempt_life import staying
 from controlplane.devices import FreeDevices
-from controlplane.job import Job, scales_in_place
+from controlplane.job import Job
+from controlplane.job_life import scales_in_place
 from controlplane.lines import attained_by
 from controlplane.requests import NO_AMOUNTS, of_rank
 from controlplane.scheduling.fitting import Fit, fit

@@ -13,8 +13,8 @@ from statistics import median
 from msgspec.structs import replace
 
 from controlplane.commands import AnyCommand, SubmitJob
+from controlplane.image import Image
 from controlplane.model import Cause, JobSpec, Workload
-from controlplane.state import Image
 from studies.fork.past import Timed
 from studies.ledger import JobFacts, Ledger
 

@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from controlplane import commands as c
 from controlplane import events as e
-from controlplane.attempt import AttemptState, leaving
+from controlplane.attempt import AttemptState
+from controlplane.attempt_life import leaving
 from controlplane.decider import decide
 from controlplane.enactment import enact
 from controlplane.model import DoneWhen, JobSpec, NodeInfo, Role, Scheduling, TopologyAsk

@@ -17,7 +17,7 @@ from controlplane.model import (
     Role,
     Slot,
 )
-from controlplane.scheduling.cycle import schedule
+from controlplane.scheduling.cycle import decide_pass, starts
 from controlplane.scheduling.growth import grow
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.settling import due
@@ -83,8 +83,9 @@ class Given:
 
     def when_scheduled(self) -> "Given":
         snapshot = Snapshot(self.world)
-        placed = schedule(snapshot)
-        self.decided = [*placed, *grow(snapshot, placed)]
+        decisions = decide_pass(snapshot)
+        placed = starts(snapshot, decisions)
+        self.decided = [*placed, *grow(snapshot, decisions)]
         self.happened(*self.decided)
         return self
 

@@ -10,9 +10,9 @@ from controlplane import replay, state
 from controlplane.effects import LaunchGang, StopGang, Survey
 from controlplane.engine import COMMANDS_PER_STEP_MAX, Engine, EngineOptions
 from controlplane.errors import LogConflict, LogUnavailable, Rejected
+from controlplane.image import Receipt
 from controlplane.model import NodeInfo
 from controlplane.replay import rebuild, state_hash, take_snapshot
-from controlplane.state import Receipt
 from tests.controlplane.specification import exited, spec, submit
 from tests.scenarios.faulty_ports import Sleep
 from tests.scenarios.scenario import run_now

@@ -6,7 +6,8 @@ from controlplane import commands as c
 from controlplane import events as e
 from controlplane.attempt import AttemptState, RankState
 from controlplane.codec import EVENT_TYPES
-from controlplane.job import EVOLVE, FINISHED, PHASE_KEEPERS, TRANSITIONS, Phase
+from controlplane.job import FINISHED, PHASE_KEEPERS, TRANSITIONS, Phase
+from controlplane.job_life import EVOLVE
 from controlplane.model import (
     Cause,
     DoneWhen,

@@ -11,6 +11,7 @@ from controlplane import codec
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane.decider import decide
+from controlplane.draft import outcome
 from controlplane.effects import LaunchGang, StopGang, wanted
 from controlplane.enactment import enact
 from controlplane.errors import Rejected
@@ -33,7 +34,7 @@ from controlplane.replay import Rebuilt, fold, open_snapshot, state_hash, take_s
 from controlplane.scheduling.cycle import decide_pass
 from controlplane.scheduling.growth import grow
 from controlplane.scheduling.snapshot import Snapshot
-from controlplane.settling import due, outcome
+from controlplane.settling import due
 from controlplane.sharing import Discipline, Policy, Preempt, Queue, WithinQueue
 from controlplane.world import World
 from tests.controlplane.specification import spec

@@ -47,7 +47,7 @@ CHANGES = (
     ),
     Change("the ceiling is out of reach", "scheduling/quota_gate.py", "+ gang.milli > ceiling", "+ gang.milli >= ceiling"),
     Change("one gang a pass and queue", CYCLE, "                heads.move_up()", "                heads.close(gang.id)"),
-    Change("low priority first", "lines.py", "first: float = -spec.priority", "first: float = spec.priority"),
+    Change("low priority first", "lines.py", "first = float(-spec.priority)", "first = float(spec.priority)"),
     Change("last in, first out", "lines.py", "return first, 0, job.queued_as", "return first, 0, -job.queued_as"),
     Change("the protected are not spared", "scheduling/victims.py", "< protected_s(world, job)", "< 0"),
     Change("reasons are told in other words", "scheduling/explanation.py", "it needs {gang.gpus} GPUs", "it wants {gang.gpus} GPUs"),

@@ -238,7 +238,7 @@ BUGS = (
     ),
     Bug(
         "settling: a draft's job was folded at another position than its events get",
-        "controlplane/settling.py",
+        "controlplane/draft.py",
         "self.job, event, self.now, self.position)",
         "self.job, event, self.now, 0)",
         WORLDS,
@@ -259,7 +259,7 @@ BUGS = (
     ),
     Bug(
         "attempt: devices are free as soon as the gang is told to stop",
-        "controlplane/attempt.py",
+        "controlplane/attempt_life.py",
         "return _changed(replace(attempt, state=state), _dismissed(attempt.ranks))",
         "return _changed(replace(attempt, state=state), [(i, replace(r, state=RankState.GONE))"
         " for i, r in enumerate(attempt.ranks)])",

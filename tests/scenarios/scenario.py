@@ -28,6 +28,7 @@ from controlplane import events as e
 from controlplane.effects import LaunchGang
 from controlplane.engine import Answer, Engine, EngineOptions
 from controlplane.errors import LogConflict, LogUnavailable, Rejected
+from controlplane.image import Receipt
 from controlplane.job import FINISHED, Phase
 from controlplane.model import (
     DoneWhen,
@@ -39,7 +40,6 @@ from controlplane.model import (
     Workload,
 )
 from controlplane.replay import rebuild, state_hash
-from controlplane.state import Receipt
 from controlplane.world import World
 from simulator.topology import Delays, FaultModel, grid
 from tests.scenarios.faulty_ports import Faults, FaultyCluster, FaultyLog, JumpyClock, Port

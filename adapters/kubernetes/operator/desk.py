@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeVar
 
 from controlplane.commands import Request
-from controlplane.state import Receipt
+from controlplane.image import Receipt
 from controlplane.world import World
 
 T = TypeVar("T")

@@ -15,7 +15,8 @@ from adapters.kubernetes.sightings import reports
 from adapters.kubernetes.supplies import CHECK_OUT, CODE_CONTAINER, commit_of
 from controlplane import events as e
 from controlplane.errors import Rejected
-from controlplane.job import Job, Phase, begin, evolve
+from controlplane.job import Job, Phase
+from controlplane.job_life import begin, evolve
 from controlplane.kinds.registry import kind_of, manifest_of, read_manifest
 from controlplane.kinds.supplying import problems
 from controlplane.model import Slot

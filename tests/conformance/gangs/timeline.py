@@ -12,11 +12,11 @@ from adapters.simpy_clock import SimpyClock, as_process
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane.engine import Answer, Engine, EngineOptions
+from controlplane.image import Receipt
 from controlplane.job import ACTIVE, Phase
 from controlplane.model import Cause
 from controlplane.queries import why
 from controlplane.sharing import Queue
-from controlplane.state import Receipt
 from controlplane.world import World
 from tests.conformance.gangs.history import ELSEWHERE, History, counts
 from tests.conformance.gangs.one_cycle import same_but_for_ids

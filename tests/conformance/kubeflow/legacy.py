@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from controlplane import events as e
-from controlplane.job import Job, begin, evolve
+from controlplane.job import Job
+from controlplane.job_life import begin, evolve
 from tests.conformance.kubeflow import manifests, mpi
 from tests.conformance.kubeflow.cluster import Bench
 from tests.conformance.kubeflow.lives import begun, entry_of, put, ranks_of

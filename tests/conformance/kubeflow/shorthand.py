@@ -7,7 +7,8 @@ from typing import Any
 from adapters.kubernetes.objects import Rendering
 from adapters.kubernetes.site import Site
 from controlplane import events as e
-from controlplane.job import Job, begin, evolve
+from controlplane.job import Job
+from controlplane.job_life import begin, evolve
 from controlplane.kinds.kind import Submission
 from controlplane.model import Slot
 from tests.conformance.kubeflow import manifests

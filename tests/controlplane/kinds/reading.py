@@ -1,7 +1,7 @@
 """Manifests to try kinds with, read by one kind alone."""
 
 from controlplane import events as e
-from controlplane.job import begin, evolve
+from controlplane.job_life import begin, evolve
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Gang
 from controlplane.kinds.structure import fitted

@@ -1,0 +1,65 @@
+"""A state as one value: what a snapshot holds, and what of it is no job."""
+
+from controlplane.job import Job
+from controlplane.model import NodeInfo, Value
+from controlplane.sharing import Policy, Queue
+
+DEFAULT_POLICY = Policy()
+
+
+class Node(Value, frozen=True, kw_only=True):
+    """A machine as the log knows it. Its ordinal tells when it was first seen."""
+
+    info: NodeInfo
+    ordinal: int
+    ready: bool = True
+    cordoned: bool = False
+    removed: bool = False
+    message: str = ""
+    # Why it was cordoned, if not by a person.
+    cordon_reason: str = ""
+    # When it was lost, lately: who is lost too often is put in quarantine.
+    losses: tuple[float, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def devices(self) -> int:
+        """The devices it has, as bits; one that vanished under a rank is nobody's to give."""
+        mask = (1 << self.info.gpus) - 1
+        for device in self.info.unusable:
+            mask &= ~(1 << device)
+        return mask
+
+    @property
+    def takes_work(self) -> bool:
+        return self.ready and not self.cordoned and not self.removed
+
+
+class Receipt(Value, frozen=True):
+    """The first answer to a command: the position of its last event, and what it was about."""
+
+    position: int
+    stream: str
+
+
+class Image(Value, frozen=True, kw_only=True):
+    """A state as one value: what a snapshot holds and the state hash covers.
+
+    `hash` is the chain's at this position, so that what follows a snapshot can be checked.
+    """
+
+    position: int
+    at: float
+    hash: bytes
+    surveyed: bool
+    jobs: list[Job]
+    nodes: list[Node]
+    queues: list[Queue]
+    receipts: list[tuple[str, int, str]]
+    policy: Policy = DEFAULT_POLICY
+    leader: str = ""
+    # Queue, GPUs times seconds that its removed jobs have had, faded by then, and when that was.
+    usage: tuple[tuple[str, float, float], ...] = ()
