@@ -2,10 +2,12 @@
 
 import asyncio
 from importlib.metadata import version as installed_version
+from platform import python_version
 
 import click
 from click.shell_completion import get_completion_class
 
+from cli.compiled import is_compiled
 from cli.settings import read_settings
 
 SHELLS = ("bash", "zsh", "fish")
@@ -35,7 +37,8 @@ def completion(shell: str) -> None:
 @click.command()
 def version() -> None:
     """Print the version."""
-    click.echo(f"muster {installed_version('muster')}")
+    form = "compiled" if is_compiled() else "as written"
+    click.echo(f"muster {installed_version('muster')}, {form}, Python {python_version()}")
 
 
 def job_names(namespace: str | None, incomplete: str) -> list[str]:

@@ -1,0 +1,151 @@
+/* What the compiler for typed Python cannot know of objects that it did not lay out itself.
+ *
+ * mypyc reads a field of a foreign object by its name, every time. The interpreter does better: it
+ * remembers at each place in the code where the field was found last, and looks again only if the
+ * type is another one. The same is done here, for the three things that the core asks most:
+ *
+ *   fields of values     a slot at a fixed offset of the type that was met last
+ *   members and globals  known as long as the version of the class, module or dictionary is the same
+ *   isinstance           a walk over base classes, unless the metaclass has a say of its own
+ *
+ * Included by every generated file behind mypyc's own run-time library.
+ */
+#include <Python.h>
+#include <structmember.h>
+
+#if PY_VERSION_HEX < 0x030D0000
+#define MUSTER_DICT_VERSION(dict) (((PyDictObject *)(dict))->ma_version_tag)
+#else
+/* Later dictionaries tell no version: 0 is never taken for a known one. */
+#define MUSTER_DICT_VERSION(dict) ((uint64_t)0)
+#endif
+
+/* One place in the code that reads an attribute. */
+typedef struct {
+    PyTypeObject *type; /* of values, with the slot's offset */
+    Py_ssize_t offset;
+    PyObject *owner; /* a module or a class, with its version and what it had; all are borrowed */
+    uint64_t version;
+    PyObject *value;
+} MusterPlace;
+
+/* One place in the code that looks up a constant key. Versions are unique among dictionaries. */
+typedef struct {
+    uint64_t version;
+    PyObject *value;
+} MusterEntry;
+
+static uint64_t muster_version_of(PyObject *owner) {
+    if (Py_IS_TYPE(owner, &PyModule_Type)) {
+        return MUSTER_DICT_VERSION(PyModule_GetDict(owner));
+    }
+    PyTypeObject *type = (PyTypeObject *)owner;
+#if PY_VERSION_HEX < 0x030C0000
+    if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) {
+        return 0;
+    }
+#endif
+    return type->tp_version_tag;
+}
+
+/* Whether reading it again would give the same, as long as its owner has this version. */
+static int muster_stays(PyObject *owner, PyObject *name, PyObject *value) {
+    if (Py_IS_TYPE(owner, &PyModule_Type)) {
+        return PyDict_GetItemWithError(PyModule_GetDict(owner), name) == value;
+    }
+    /* Of a class only its own instances: the members of an enumeration. */
+    return Py_TYPE(value) == (PyTypeObject *)owner;
+}
+
+static PyObject *muster_read_of_owner(PyObject *owner, PyObject *name, MusterPlace *place) {
+    uint64_t version = muster_version_of(owner);
+    if (place->owner == owner && version != 0 && place->version == version) {
+        return Py_NewRef(place->value);
+    }
+    PyObject *value = PyObject_GetAttr(owner, name);
+    version = muster_version_of(owner);
+    if (value != NULL && version != 0 && Py_REFCNT(value) > 1 && muster_stays(owner, name, value)) {
+        place->owner = owner;
+        place->version = version;
+        place->value = value;
+    }
+    return value;
+}
+
+static PyObject *muster_read_first(PyObject *object, PyObject *name, MusterPlace *place) {
+    PyTypeObject *type = Py_TYPE(object);
+    if (type == &PyModule_Type || PyType_Check(object)) {
+        return muster_read_of_owner(object, name, place);
+    }
+    PyObject *found = _PyType_Lookup(type, name);
+    if (found != NULL && Py_IS_TYPE(found, &PyMemberDescr_Type)) {
+        PyMemberDef *member = ((PyMemberDescrObject *)found)->d_member;
+        if (member->type == T_OBJECT_EX) {
+            place->offset = member->offset;
+            place->type = type;
+        }
+    }
+    return PyObject_GetAttr(object, name);
+}
+
+static inline PyObject *muster_read(PyObject *object, PyObject *name, MusterPlace *place) {
+    if (__builtin_expect(Py_TYPE(object) == place->type, 1)) {
+        PyObject *value = *(PyObject **)((char *)object + place->offset);
+        if (__builtin_expect(value != NULL, 1)) {
+            return Py_NewRef(value);
+        }
+    }
+    return muster_read_first(object, name, place);
+}
+
+static PyObject *muster_find_first(PyObject *dict, PyObject *key, MusterEntry *entry) {
+    PyObject *value = CPyDict_GetItem(dict, key);
+    if (value != NULL && PyDict_CheckExact(dict)) {
+        entry->version = MUSTER_DICT_VERSION(dict);
+        entry->value = value;
+    }
+    return value;
+}
+
+static inline PyObject *muster_find(PyObject *dict, PyObject *key, MusterEntry *entry) {
+    if (__builtin_expect(PyDict_CheckExact(dict) && entry->version != 0 &&
+                             MUSTER_DICT_VERSION(dict) == entry->version, 1)) {
+        return Py_NewRef(entry->value);
+    }
+    return muster_find_first(dict, key, entry);
+}
+
+static int muster_isinstance(PyObject *object, PyObject *class) {
+    static PyObject *instancecheck;
+    static PyTypeObject *plain; /* a metaclass that has no say of its own */
+    if (Py_IS_TYPE(object, (PyTypeObject *)class)) {
+        return 1;
+    }
+    if (!PyType_Check(class)) {
+        return PyObject_IsInstance(object, class);
+    }
+    if (Py_TYPE(class) != plain) {
+        if (instancecheck == NULL) {
+            instancecheck = PyUnicode_InternFromString("__instancecheck__");
+        }
+        PyObject *said = _PyType_Lookup(Py_TYPE(class), instancecheck);
+        if (said != _PyType_Lookup(&PyType_Type, instancecheck)) {
+            return PyObject_IsInstance(object, class);
+        }
+        plain = Py_TYPE(class);
+    }
+    return PyType_IsSubtype(Py_TYPE(object), (PyTypeObject *)class);
+}
+
+/* In generated code these stand where the name or the key is a constant; see `build.py`. */
+#define MusterObject_GetAttr(object, name)     \
+    ({                                         \
+        static MusterPlace place;              \
+        muster_read((object), (name), &place); \
+    })
+#define MusterDict_GetItem(dict, key)       \
+    ({                                      \
+        static MusterEntry entry;           \
+        muster_find((dict), (key), &entry); \
+    })
+#define PyObject_IsInstance muster_isinstance
