@@ -10,7 +10,7 @@ from simulator.collectives.compression import COMPRESSIONS, encode_s, wire_bytes
 from simulator.constants import Constants
 from simulator.hardware.links import Wiring
 from simulator.training.grouped_exchange import grouped
-from simulator.training.placement import Place
+from simulator.training.placement import Place, nccl_ranks
 from simulator.training.plans import NOTHING, Gradients, Plan, Scheme, Software, pieces
 from simulator.training.served_exchange import served
 
@@ -73,7 +73,9 @@ def _all_reduce(
     if software.single_ring and place.link.wiring is Wiring.CUBE_MESH:
         intra = place.link.link_gbs
     net = place.net_gbs(constants)
-    chosen = nccl.all_reduce(sizes, _who(place, intra, net, len(sizes)), _costs(constants))
+    who = nccl_ranks(place, intra_gbs=intra, net_gbs=net, sizes=len(sizes))
+    costs = nccl.Costs(constants.nccl_launch_us, constants.nccl_hop_factor)
+    chosen = nccl.all_reduce(sizes, who, costs)
     fixed = {
         bucket.size_bytes: float(s) for bucket, s in zip(buckets, chosen.latency_s, strict=True)
     }
@@ -88,25 +90,6 @@ def _all_reduce(
         overlap=software.overlap,
         node_bytes=2.0 * (place.ranks - 1) / place.ranks * size * volume if many else 0.0,
     )
-
-
-def _who(place: Place, intra: float, net: float, count: int) -> nccl.Ranks:
-    generation = place.gpu.generation
-    known = generation in nccl.GENERATIONS
-    return nccl.ranks_of(
-        ranks=np.full(count, place.ranks),
-        nodes=place.nodes,
-        intra_gbs=intra,
-        net_gbs=net,
-        generation=nccl.GENERATIONS.index(generation if known else "volta"),
-        medium=0 if place.link.is_nvlink or place.per_node == 1 else 1,
-        nvls=place.nvls,
-        ordered=place.network.ordered,
-    )
-
-
-def _costs(constants: Constants) -> nccl.Costs:
-    return nccl.Costs(constants.nccl_launch_us, constants.nccl_hop_factor)
 
 
 def _mpi(place: Place, gradients: Gradients, constants: Constants, software: Software) -> Plan:
