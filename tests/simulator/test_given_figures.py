@@ -95,12 +95,12 @@ def test_rings_over_two_sockets_go_through_qpi(nccl: dict[str, Any]) -> None:
     assert LINKS["pcie3"].ring_gbs(8) == nccl["qpi_broadwell"]
 
 
-def test_links_from_gpu_to_gpu_lose_a_tenth_or_so_of_their_line() -> None:
+def test_links_from_gpu_to_gpu_lose_a_tenth_to_a_sixth_of_their_line() -> None:
     shares = [
         LINKS[name].link_gbs * LINKS[name].links / LINKS[name].line_gbs
         for name in ("nvlink1", "nvlink2")
     ]
-    assert shares == pytest.approx([0.90, 0.88])
+    assert shares == pytest.approx([0.90, 0.84])
 
 
 @pytest.mark.parametrize(
