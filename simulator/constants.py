@@ -1,4 +1,4 @@
-"""The fitted constants: nine numbers for every system there is, each with a meaning.
+"""The fitted constants: eight numbers for every system there is, each with a meaning.
 
 `docs/validation.md` says on what they were fitted and how well they carry over, and lists what is
 given: data sheets, published measurements of single parts that are no points of the fit, formulas.
@@ -10,11 +10,9 @@ from dataclasses import dataclass, fields
 @dataclass(frozen=True, slots=True)
 class Constants:
     # How fast a host copies what one TCP flow carries, in GB/s; copies and wire follow each other.
-    tcp_copy_gbs: float = 3.808
+    tcp_copy_gbs: float = 3.809
     # What one parameter server moves each way over Ethernet, in GB/s.
     ps_server_gbs: float = 1.269
-    # Share of the host's memory bandwidth that reaches the GPUs when the CPU keeps the parameters.
-    host_memory_share: float = 0.3828
     # From the call of a NCCL collective until its kernels run, in microseconds.
     nccl_launch_us: float = 26.77
     # Measured hop latencies over those of NCCL's tuner.

@@ -24,6 +24,8 @@ USUAL_OVERSUBSCRIPTION = 1.0 / 0.575
 HOROVOD_CYCLE_S = 5e-3
 # PCIe 3 between host and device, as NCCL counts it.
 HOST_LINK_GBS = 12.0
+# A CPU that adds one gradient to another reads both and writes one: bytes of memory for each byte.
+ADDED_BYTES = 3.0
 
 
 def plan(
@@ -56,7 +58,7 @@ def plan(
             # Nobody waits for an exchange; what it costs is in the pace of each client.
             return Plan(NOTHING, node_bytes=2.0 * place.per_node * size)
         case Scheme.PS_HOST:
-            return _host_variables(place, gradients, constants)
+            return _host_variables(place, gradients)
         case _ if place.nodes == 1:
             return _device_variables(place, gradients)
         case _:
@@ -100,8 +102,8 @@ def _mpi(place: Place, gradients: Gradients, constants: Constants, software: Sof
     crossing = (1.0 - inside / ranks) * USUAL_OVERSUBSCRIPTION + (inside - per_node) / ranks
     node_bytes = 2.0 * per_node * crossing * size if place.nodes > 1 else 0.0
     net = place.net_gbs(constants, flows=per_node, from_host=True) * 1e9
-    host = constants.host_memory_share * place.host.memory_gbs * 1e9
-    on_host = 2.0 * per_node / (HOST_LINK_GBS * 1e9) + (ranks - 1) / ranks / host
+    added = ADDED_BYTES / (place.host.memory_gbs * 1e9)
+    on_host = 2.0 * per_node / (HOST_LINK_GBS * 1e9) + (ranks - 1) / ranks * added
     steps_s = 2.0 * log2(ranks) * constants.mpi_hop_us * 1e-6
     return Plan(
         exposure(fill(gradients, pieces(size)), lambda _: steps_s),
@@ -129,17 +131,16 @@ def _one_bit(place: Place, gradients: Gradients, constants: Constants) -> Plan:
     )
 
 
-def _host_variables(place: Place, gradients: Gradients, constants: Constants) -> Plan:
-    """Every GPU reads all parameters from host memory before a step and writes gradients back."""
+def _host_variables(place: Place, gradients: Gradients) -> Plan:
+    """Every GPU reads all parameters from host memory, and the CPU adds up their gradients."""
     size = sum(part for part, _ in gradients)
     # Two chips on a board share its slot.
     slot = HOST_LINK_GBS * 1e9 / (2.0 if place.gpu.shares_slot else 1.0)
-    host = constants.host_memory_share * place.host.memory_gbs * 1e9
-    one_way = max(1.0 / slot, place.ranks / host)
+    once = place.ranks / (place.host.memory_gbs * 1e9)
     return Plan(
         exposure(fill(gradients, pieces(size)), lambda _: 0.0),
-        intra_s_per_byte=one_way,
-        tail_s=one_way * size,
+        intra_s_per_byte=max(1.0 / slot, ADDED_BYTES * once),
+        tail_s=max(1.0 / slot, once) * size,
     )
 
 

@@ -54,7 +54,7 @@ BLOCKS = (
     ),
     Block(("mpi_hop_us",), lambda case: _kind(case) == "allreduce" and _on_cpu(case)),
     Block(
-        ("tcp_copy_gbs", "ps_server_gbs", "host_memory_share"),
+        ("tcp_copy_gbs", "ps_server_gbs"),
         lambda case: _kind(case) == "train",
     ),
     Block(
