@@ -27,7 +27,7 @@ ERROR_MAX = 0.5
 LOSSY_WEIGHT = 0.5
 ROUNDS = 45
 # Corners whose losses differ by less are one.
-CLOSE = 1e-8
+CLOSE = 1e-6
 
 
 class Block(NamedTuple):
