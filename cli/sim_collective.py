@@ -20,7 +20,8 @@ from cli.sim_place import (
 from cli.tables import Column, Table, write, write_json
 from simulator.collectives import algorithms, nccl
 from simulator.constants import FITTED
-from simulator.training.placement import Place
+from simulator.training.grouped_exchange import hops_s
+from simulator.training.placement import Place, nccl_ranks
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kmgt]?)(i?)b?", re.IGNORECASE)
 
@@ -110,17 +111,8 @@ def collective(
 
 
 def _nccl(sizes: "np.ndarray[Any, np.dtype[np.float64]]", place: Place) -> nccl.Chosen:
-    known = place.gpu.generation in nccl.GENERATIONS
-    who = nccl.ranks_of(
-        ranks=np.full(len(sizes), place.ranks),
-        nodes=place.nodes,
-        intra_gbs=place.intra_gbs(),
-        net_gbs=place.net_gbs(FITTED),
-        generation=nccl.GENERATIONS.index(place.gpu.generation) if known else 0,
-        medium=0 if place.link.is_nvlink or place.per_node == 1 else 1,
-        nvls=place.nvls,
-        ordered=place.network.ordered,
-    )
+    inside, across = place.intra_gbs(), place.net_gbs(FITTED)
+    who = nccl_ranks(place, intra_gbs=inside, net_gbs=across, sizes=len(sizes))
     costs = nccl.Costs(FITTED.nccl_launch_us, FITTED.nccl_hop_factor)
     return nccl.all_reduce(sizes, who, costs)
 
@@ -128,7 +120,8 @@ def _nccl(sizes: "np.ndarray[Any, np.dtype[np.float64]]", place: Place) -> nccl.
 def _rows(size: float, place: Place) -> Sequence[tuple[str, float]]:
     """Textbook times over the slowest link on the way."""
     slowest = min(place.intra_gbs(), place.net_gbs(FITTED)) * 1e9
-    alpha = (14.0 if place.nodes > 1 else 3.4) * 1e-6 * FITTED.nccl_hop_factor
+    near, far = hops_s(place, FITTED)
+    alpha = far if place.nodes > 1 else near
     n = float(place.ranks)
     rows = [
         (f"all-reduce, {name}", float(np.asarray(formula(size, n, alpha, 1.0 / slowest))))
@@ -139,7 +132,7 @@ def _rows(size: float, place: Place) -> Sequence[tuple[str, float]]:
             size,
             float(place.per_node),
             float(place.nodes),
-            (3.4e-6, 14e-6),
+            (near, far),
             (1e-9 / place.intra_gbs(), 1e-9 / place.net_gbs(FITTED)),
         )
         rows.append(("all-reduce, hierarchical", float(np.asarray(inside + across))))

@@ -5,9 +5,17 @@ A device given to two ranks at once is an AssertionError here.
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 from simulator.gangs import Gang, Key
 from simulator.topology import NodeModel
+
+
+class Holder(NamedTuple):
+    """Whose a device is."""
+
+    gang: Key
+    rank: int
 
 
 class Run:
@@ -97,19 +105,18 @@ class Books:
         run.alive.difference_update(ranks)
         run.whole = False
 
-    def holders(self) -> Iterator[tuple[NodeModel, int, Key | None]]:
-        """Every device of a node that is up, and the gang that holds it."""
+    def holders(self) -> Iterator[tuple[NodeModel, int, Holder | None]]:
+        """Every device of a node that is up, and who holds it."""
+        held: dict[tuple[str, int], Holder] = {}
+        for run in {run: None for node in self.nodes.values() for run in node.runs}:
+            for rank in run.alive:
+                place = run.gang.places[rank]
+                holder = Holder(run.gang.key, rank)
+                held.update({(place.node, device): holder for device in place.devices})
         for node in self.nodes.values():
-            if not node.up:
-                continue
-            held: dict[int, Key] = {}
-            for run in node.runs:
-                for rank in run.alive:
-                    place = run.gang.places[rank]
-                    if place.node == node.model.name:
-                        held.update(dict.fromkeys(place.devices, run.gang.key))
-            for device in range(node.model.gpus):
-                yield node.model, device, held.get(device)
+            if node.up:
+                for device in range(node.model.gpus):
+                    yield node.model, device, held.get((node.model.name, device))
 
 
 # Bounded, because a pool of thousands of GPUs has no end of combinations.

@@ -15,7 +15,7 @@ from functools import partial
 import simpy
 from simpy.events import Event, Timeout
 
-from simulator.books import Books, Node, Run
+from simulator.books import Books, Holder, Node, Run
 from simulator.expected_faults import expect_faults
 from simulator.faults import Fault, FaultKind
 from simulator.gangs import Gang, Key, Mishap, Part, coming_ranks, only_ranks
@@ -88,8 +88,8 @@ class Machine:
     def is_busy(self, name: str) -> bool:
         return bool(self._nodes[name].runs)
 
-    def holders(self) -> Iterator[tuple[NodeModel, int, Key | None]]:
-        """Every device of a node that is up, and the gang that holds it."""
+    def holders(self) -> Iterator[tuple[NodeModel, int, Holder | None]]:
+        """Every device of a node that is up, and the rank of a gang that holds it."""
         return self._books.holders()
 
     def start(self, gang: Gang, *, since_s: float = 0.0) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from controlplane.ports import DeviceReading, LinkReading
 from simulator import readings
-from simulator.gangs import Key
+from simulator.books import Holder
 from simulator.machine import Machine
 from simulator.topology import NodeModel
 
@@ -16,7 +16,7 @@ class SimulatedTelemetry:
         self._machine = machine
 
     async def devices(self) -> Sequence[DeviceReading]:
-        return [self._reading(node, device, key) for node, device, key in self._machine.holders()]
+        return [self._reading(*held) for held in self._machine.holders()]
 
     async def links(self) -> Sequence[LinkReading]:
         return [
@@ -25,17 +25,17 @@ class SimulatedTelemetry:
             if capacity != float("inf")
         ]
 
-    def _reading(self, node: NodeModel, device: int, key: Key | None) -> DeviceReading:
+    def _reading(self, node: NodeModel, device: int, holder: Holder | None) -> DeviceReading:
         gpu = node.hardware.gpu if node.hardware else None
         total = node.gpu_memory_mib or int((gpu.memory_gb if gpu else 0.0) * 1024)
-        found = None if key is None else self._machine.training.pace(key)
-        if key is None:
+        found = None if holder is None else self._machine.training.pace(holder.gang)
+        if holder is None:
             read = readings.idle(gpu)
         elif found is None or gpu is None:
             read = readings.busy(gpu)
         else:
             read = readings.training(gpu, *found, total)
-        job = str(getattr(key, "job", "")) if key is not None else ""
+        job = str(getattr(holder.gang, "job", "")) if holder is not None else ""
         return DeviceReading(
             node.name,
             device,
@@ -45,4 +45,5 @@ class SimulatedTelemetry:
             total,
             read.temperature_c,
             read.power_w,
+            None if holder is None else holder.rank,
         )

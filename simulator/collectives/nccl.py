@@ -21,6 +21,7 @@ GENERATIONS = ("volta", "ampere", "hopper", "blackwell")
 MEDIA = ("nvlink", "pci")
 
 _SIMPLE = 2
+_HOPPER = GENERATIONS.index("hopper")
 # Stands for an infinite rate, in GB/s, so that it can be multiplied by nothing.
 _NO_LIMIT = 1e9
 _BASE = np.array([[6.6, 14.0, 8.4], [6.8, 14.0, 8.4], [0, 0, 0], [0, 0, 0]])
@@ -106,6 +107,8 @@ class Ranks(NamedTuple):
     nvls: NDArray[np.bool_]
     # Whether the network keeps the order of bytes, without which only Simple works.
     ordered: NDArray[np.bool_]
+    # What the network says of its latency, in microseconds: NCCL's table is that of InfiniBand.
+    net_us: Array
 
 
 class Chosen(NamedTuple):
@@ -114,6 +117,11 @@ class Chosen(NamedTuple):
     latency_s: Array
     algorithm: NDArray[np.intp]
     protocol: NDArray[np.intp]
+
+
+def generation_of(name: str) -> int:
+    """The row of a GPU's generation in the tables; what they do not have counts as the oldest."""
+    return GENERATIONS.index(name) if name in GENERATIONS else 0
 
 
 def ranks_of(
@@ -126,15 +134,16 @@ def ranks_of(
     medium: object = 0,
     nvls: object = False,
     ordered: object = True,
+    net_us: object = 0.0,
 ) -> Ranks:
     """Numbers or arrays, brought to one shape."""
     arrays = np.broadcast_arrays(
         *(
             np.asarray(x)
-            for x in (ranks, nodes, intra_gbs, net_gbs, generation, medium, nvls, ordered)
+            for x in (ranks, nodes, intra_gbs, net_gbs, generation, medium, nvls, ordered, net_us)
         )
     )
-    n, k, b_i, b_n, g, m, s, o = arrays
+    n, k, b_i, b_n, g, m, s, o, us = arrays
     return Ranks(
         n.astype(np.float64),
         k.astype(np.float64),
@@ -144,6 +153,7 @@ def ranks_of(
         m.astype(np.intp),
         s.astype(np.bool_),
         o.astype(np.bool_),
+        us.astype(np.float64),
     )
 
 
@@ -222,11 +232,28 @@ def _rings(
     for protocol, rate in enumerate(rates):
         overhead = np.where(many, _NET_OVERHEAD_US * (3.0 if protocol == _SIMPLE else 1.0), 0.0)
         # With one GPU a node the tree's network latency is used for all.
-        net = np.where(single, _NET[1, protocol], _NET[0, protocol])
+        net = np.where(single, _NET[1, protocol], _NET[0, protocol]) + _reach(who, protocol)
         hops = inside * np.maximum(_HOP[who.medium, 0, protocol], overhead) + across * net
         if protocol == _SIMPLE:
             hops = hops * np.where(many, _PLATEAU[who.generation], 1.0)
         yield 0, protocol, _BASE[0, protocol] + hops, rate
+
+
+def _reach(who: Ranks, protocol: int) -> Array:
+    return np.asarray(
+        reach_us(who.net_us, who.generation, flushes=protocol == _SIMPLE), dtype=np.float64
+    )
+
+
+def reach_us(
+    net_us: Array | float, generation: NDArray[np.intp] | int, *, flushes: bool = True
+) -> Array | float:
+    """What a hop over the network takes beyond the table's, in microseconds.
+
+    With Simple the receiver flushes what has come, once more the network's latency; GPUs from
+    Hopper on need no flush, though the tuner counts it for them too.
+    """
+    return net_us * np.where(flushes & (generation < _HOPPER), 2.0, 1.0)
 
 
 def _trees(
@@ -249,7 +276,8 @@ def _trees(
     )
     for protocol, bus in enumerate(buses):
         rate = np.where(many, bus * _TREE_CORRECTION[protocol][index] * 0.5, _NEVER)
-        hops = 2.0 * (below * _HOP[who.medium, 1, protocol] + depth * _NET[1, protocol])
+        net = _NET[1, protocol] + _reach(who, protocol)
+        hops = 2.0 * (below * _HOP[who.medium, 1, protocol] + depth * net)
         yield 1, protocol, _BASE[1, protocol] + hops, rate
 
 
@@ -263,5 +291,6 @@ def _switched(
     yield 2, _SIMPLE, hop, np.maximum(inside, _NEVER)
     spread = np.minimum(reduced, np.minimum(who.net_gbs, cap))
     across = np.where(who.nvls & many & who.ordered, spread * 0.5, 0.0)
-    far = _HOP[who.medium, 3, _SIMPLE] + 2.0 * np.log2(who.nodes) * _NET[3, _SIMPLE]
+    net = _NET[3, _SIMPLE] + _reach(who, _SIMPLE)
+    far = _HOP[who.medium, 3, _SIMPLE] + 2.0 * np.log2(who.nodes) * net
     yield 3, _SIMPLE, far, np.maximum(across, _NEVER)

@@ -63,8 +63,8 @@ def _rows(*rows: IntraLink) -> dict[str, IntraLink]:
 
 # PCIe 2: what the CUDA C best practices guide says of pinned memory. PCIe 3: 12 GB/s through a switch,
 # and 6 over QPI between two sockets of Broadwell. NVLink as in NCCL 2.30; but where links of the second
-# generation lead from GPU to GPU, the 22 GB/s that NCCL said when they were new (later 21, now 20,
-# which is what NVIDIA expects behind its switches: 122 by six).
+# generation lead from GPU to GPU, the 21 GB/s that NCCL said from the first on (2.5 to 2.9; then 22, and
+# from 2.18 on 20, which is what NVIDIA expects behind its switches: 122 by six).
 LINKS = _rows(
     IntraLink("none", Wiring.NONE, 0.0, 0, 0.0, "volta"),
     IntraLink("pcie2", Wiring.TREE, 6.0, 1, 8.0, "volta"),
@@ -72,7 +72,7 @@ LINKS = _rows(
     IntraLink("pcie4", Wiring.TREE, 24.0, 1, 31.0, "ampere"),
     IntraLink("pcie5", Wiring.TREE, 48.0, 1, 63.0, "hopper"),
     IntraLink("nvlink1", Wiring.CUBE_MESH, 18.0, 4, 80.0, "volta"),
-    IntraLink("nvlink2", Wiring.CUBE_MESH, 22.0, 6, 150.0, "volta"),
+    IntraLink("nvlink2", Wiring.CUBE_MESH, 21.0, 6, 150.0, "volta"),
     IntraLink("nvlink2-nvswitch", Wiring.SWITCHED, 20.0, 6, 150.0, "volta"),
     IntraLink("nvlink3", Wiring.SWITCHED, 20.0, 12, 300.0, "ampere"),
     IntraLink("nvlink4", Wiring.SWITCHED, 20.6, 18, 450.0, "hopper"),

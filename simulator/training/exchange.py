@@ -10,7 +10,7 @@ from simulator.collectives.compression import COMPRESSIONS, encode_s, wire_bytes
 from simulator.constants import Constants
 from simulator.hardware.links import Wiring
 from simulator.training.grouped_exchange import grouped
-from simulator.training.placement import Place
+from simulator.training.placement import Place, nccl_ranks
 from simulator.training.plans import NOTHING, Gradients, Plan, Scheme, Software, pieces
 from simulator.training.served_exchange import served
 
@@ -24,6 +24,8 @@ USUAL_OVERSUBSCRIPTION = 1.0 / 0.575
 HOROVOD_CYCLE_S = 5e-3
 # PCIe 3 between host and device, as NCCL counts it.
 HOST_LINK_GBS = 12.0
+# A CPU that adds one gradient to another reads both and writes one: bytes of memory for each byte.
+ADDED_BYTES = 3.0
 
 
 def plan(
@@ -56,7 +58,7 @@ def plan(
             # Nobody waits for an exchange; what it costs is in the pace of each client.
             return Plan(NOTHING, node_bytes=2.0 * place.per_node * size)
         case Scheme.PS_HOST:
-            return _host_variables(place, gradients, constants)
+            return _host_variables(place, gradients)
         case _ if place.nodes == 1:
             return _device_variables(place, gradients)
         case _:
@@ -73,7 +75,9 @@ def _all_reduce(
     if software.single_ring and place.link.wiring is Wiring.CUBE_MESH:
         intra = place.link.link_gbs
     net = place.net_gbs(constants)
-    chosen = nccl.all_reduce(sizes, _who(place, intra, net, len(sizes)), _costs(constants))
+    who = nccl_ranks(place, intra_gbs=intra, net_gbs=net, sizes=len(sizes))
+    costs = nccl.Costs(constants.nccl_launch_us, constants.nccl_hop_factor)
+    chosen = nccl.all_reduce(sizes, who, costs)
     fixed = {
         bucket.size_bytes: float(s) for bucket, s in zip(buckets, chosen.latency_s, strict=True)
     }
@@ -90,25 +94,6 @@ def _all_reduce(
     )
 
 
-def _who(place: Place, intra: float, net: float, count: int) -> nccl.Ranks:
-    generation = place.gpu.generation
-    known = generation in nccl.GENERATIONS
-    return nccl.ranks_of(
-        ranks=np.full(count, place.ranks),
-        nodes=place.nodes,
-        intra_gbs=intra,
-        net_gbs=net,
-        generation=nccl.GENERATIONS.index(generation if known else "volta"),
-        medium=0 if place.link.is_nvlink or place.per_node == 1 else 1,
-        nvls=place.nvls,
-        ordered=place.network.ordered,
-    )
-
-
-def _costs(constants: Constants) -> nccl.Costs:
-    return nccl.Costs(constants.nccl_launch_us, constants.nccl_hop_factor)
-
-
 def _mpi(place: Place, gradients: Gradients, constants: Constants, software: Software) -> Plan:
     """Device to host, a butterfly of all ranks that share their node's NIC, and back."""
     size = sum(part for part, _ in gradients)
@@ -117,8 +102,8 @@ def _mpi(place: Place, gradients: Gradients, constants: Constants, software: Sof
     crossing = (1.0 - inside / ranks) * USUAL_OVERSUBSCRIPTION + (inside - per_node) / ranks
     node_bytes = 2.0 * per_node * crossing * size if place.nodes > 1 else 0.0
     net = place.net_gbs(constants, flows=per_node, from_host=True) * 1e9
-    host = constants.host_memory_share * place.host.memory_gbs * 1e9
-    on_host = 2.0 * per_node / (HOST_LINK_GBS * 1e9) + (ranks - 1) / ranks / host
+    added = ADDED_BYTES / (place.host.memory_gbs * 1e9)
+    on_host = 2.0 * per_node / (HOST_LINK_GBS * 1e9) + (ranks - 1) / ranks * added
     steps_s = 2.0 * log2(ranks) * constants.mpi_hop_us * 1e-6
     return Plan(
         exposure(fill(gradients, pieces(size)), lambda _: steps_s),
@@ -146,17 +131,16 @@ def _one_bit(place: Place, gradients: Gradients, constants: Constants) -> Plan:
     )
 
 
-def _host_variables(place: Place, gradients: Gradients, constants: Constants) -> Plan:
-    """Every GPU reads all parameters from host memory before a step and writes gradients back."""
+def _host_variables(place: Place, gradients: Gradients) -> Plan:
+    """Every GPU reads all parameters from host memory, and the CPU adds up their gradients."""
     size = sum(part for part, _ in gradients)
     # Two chips on a board share its slot.
     slot = HOST_LINK_GBS * 1e9 / (2.0 if place.gpu.shares_slot else 1.0)
-    host = constants.host_memory_share * place.host.memory_gbs * 1e9
-    one_way = max(1.0 / slot, place.ranks / host)
+    once = place.ranks / (place.host.memory_gbs * 1e9)
     return Plan(
         exposure(fill(gradients, pieces(size)), lambda _: 0.0),
-        intra_s_per_byte=one_way,
-        tail_s=one_way * size,
+        intra_s_per_byte=max(1.0 / slot, ADDED_BYTES * once),
+        tail_s=max(1.0 / slot, once) * size,
     )
 
 

@@ -4,7 +4,7 @@ Every GPU of a node carries its own part across, so all NICs are busy and each f
 and the number of messages grows with the sides of the grid instead of its area.
 """
 
-from simulator.collectives import algorithms
+from simulator.collectives import algorithms, nccl
 from simulator.collectives.buckets import exposure, fill
 from simulator.constants import Constants
 from simulator.training.placement import Place
@@ -46,11 +46,18 @@ def _best_row(place: Place, size: float, constants: Constants) -> int:
     return min(rows, key=taken_s)
 
 
+def hops_s(place: Place, constants: Constants) -> tuple[float, float]:
+    """How long one hop of a large message takes inside a node, and between nodes."""
+    generation = nccl.generation_of(place.gpu.generation)
+    reach_us = float(nccl.reach_us(place.network.latency_us, generation))
+    inside_us = NVLINK_HOP_US if place.link.is_nvlink else PCIE_HOP_US
+    hop = constants.nccl_hop_factor * 1e-6
+    return hop * inside_us, hop * (NET_HOP_US + reach_us)
+
+
 def _phases(place: Place, row: int, constants: Constants) -> tuple[float, float, float, float]:
     """Latency; seconds a byte inside nodes and across; bytes that leave a node for each byte."""
-    hop = constants.nccl_hop_factor * 1e-6
-    near = hop * (NVLINK_HOP_US if place.link.is_nvlink else PCIE_HOP_US)
-    far = hop * NET_HOP_US
+    near, far = hops_s(place, constants)
     per_node, columns = float(place.per_node), place.ranks / row
     inside_beta = 1e-9 / place.intra_gbs()
     # All GPUs of a node send to their columns at once, over as many flows.

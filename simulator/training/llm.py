@@ -147,16 +147,13 @@ def _tensor_all_reduce_s(size: float, tp: int, place: Place, constants: Constant
         nodes=nodes,
         intra_gbs=place.link.ring_gbs(per_node) or np.inf,
         net_gbs=place.net_gbs(constants) if nodes > 1 else np.inf,
-        generation=max(0, _generation(place)),
+        generation=nccl.generation_of(place.gpu.generation),
         medium=0 if place.link.is_nvlink else 1,
+        ordered=place.network.ordered,
+        net_us=place.network.latency_us,
     )
     costs = nccl.Costs(constants.nccl_launch_us, constants.nccl_hop_factor)
     return float(nccl.all_reduce(size, who, costs).seconds[0])
-
-
-def _generation(place: Place) -> int:
-    known = place.gpu.generation in nccl.GENERATIONS
-    return nccl.GENERATIONS.index(place.gpu.generation) if known else 0
 
 
 def _send_s(size: float, how: Parallel, place: Place, constants: Constants) -> float:

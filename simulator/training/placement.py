@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from simulator.collectives import nccl
 from simulator.constants import Constants
 from simulator.hardware.gpus import Gpu
 from simulator.hardware.hosts import Host
@@ -63,3 +66,18 @@ class Place:
         net = self.network
         one = 1.0 / (1.0 / net.line_gbs + 1.0 / constants.tcp_copy_gbs)
         return min(net.flow_gbps_max / 8.0, one)
+
+
+def nccl_ranks(place: Place, *, intra_gbs: float, net_gbs: float, sizes: int = 1) -> nccl.Ranks:
+    """A gang as NCCL sees it, once for each of so many sizes; the rates are those of rings."""
+    return nccl.ranks_of(
+        ranks=np.full(sizes, place.ranks),
+        nodes=place.nodes,
+        intra_gbs=intra_gbs,
+        net_gbs=net_gbs,
+        generation=nccl.generation_of(place.gpu.generation),
+        medium=0 if place.link.is_nvlink or place.per_node == 1 else 1,
+        nvls=place.nvls,
+        ordered=place.network.ordered,
+        net_us=place.network.latency_us,
+    )

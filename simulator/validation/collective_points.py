@@ -7,7 +7,7 @@ from simulator.collectives.algorithms import butterfly_over_leaves
 from simulator.constants import Constants
 from simulator.hardware.networks import Transport
 from simulator.training.exchange import USUAL_LEAF, USUAL_OVERSUBSCRIPTION
-from simulator.training.placement import RDMA_SHARE, TCP_SHARE
+from simulator.training.placement import RDMA_SHARE, TCP_SHARE, nccl_ranks
 from simulator.validation.points import BadPoint, Point, place_of
 from simulator.validation.prediction import Prediction
 
@@ -32,16 +32,7 @@ def all_reduce(point: Point, constants: Constants) -> Prediction:
             )
         )
         return Prediction(measured, seconds * 1e6, "us")
-    who = nccl.ranks_of(
-        ranks=np.array([place.ranks]),
-        nodes=place.nodes,
-        intra_gbs=place.intra_gbs(),
-        net_gbs=place.net_gbs(constants),
-        generation=nccl.GENERATIONS.index(place.gpu.generation),
-        medium=0 if place.link.is_nvlink or place.per_node == 1 else 1,
-        nvls=place.nvls,
-        ordered=place.network.ordered,
-    )
+    who = nccl_ranks(place, intra_gbs=place.intra_gbs(), net_gbs=place.net_gbs(constants))
     costs = nccl.Costs(constants.nccl_launch_us, constants.nccl_hop_factor)
     return Prediction(measured, float(nccl.all_reduce(size, who, costs).seconds[0]) * 1e6, "us")
 

@@ -261,6 +261,15 @@ def test_telemetry_shows_what_the_model_knows() -> None:
     assert links["nic/a-0"].capacity_gbps == pytest.approx(20.0)
 
 
+def test_telemetry_names_the_rank_that_holds_a_device() -> None:
+    bench = Bench(_cluster())
+    bench.ask(launch(placed(on("a-0:0,1", "a-1:2,3"), spec(2, gpus=2, work=_work()), id="net")))
+    bench.until(START_S + 1.0)
+    held = {(d.node, d.device): d.rank for d in at_once(bench.cluster.devices()) if d.job}
+    assert held == {("a-0", 0): 0, ("a-0", 1): 0, ("a-1", 2): 1, ("a-1", 3): 1}
+    assert {d.rank for d in at_once(bench.cluster.devices()) if not d.job} == {None}
+
+
 # ------------------------------------------------------------- gangs that grow and shrink
 
 

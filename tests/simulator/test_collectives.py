@@ -80,6 +80,28 @@ def test_a_network_that_does_not_keep_order_leaves_only_simple() -> None:
     assert _choice(64e3, _who(8, 1, ordered=False))[1] == "LL"
 
 
+def _latency_us(who: nccl.Ranks) -> float:
+    return 1e6 * float(nccl.all_reduce(64e3, who, COSTS).latency_s[0])
+
+
+def test_every_hop_takes_as_much_longer_as_the_network_says() -> None:
+    near, far = (_latency_us(_who(32, 4, ordered=False, net_us=us)) for us in (0.0, 35.0))
+    # Two levels of a tree, up and down; and before Hopper what has come is flushed.
+    assert far - near == pytest.approx(COSTS.hop_factor * 4 * 2 * 35.0)
+
+
+def test_gpus_from_hopper_on_flush_nothing() -> None:
+    def hop_us(generation: str) -> float:
+        return float(nccl.reach_us(35.0, nccl.generation_of(generation)))
+
+    assert [hop_us(name) for name in nccl.GENERATIONS] == [70.0, 70.0, 35.0, 35.0]
+    assert nccl.reach_us(35.0, nccl.generation_of("ampere"), flushes=False) == 35.0
+
+
+def test_one_node_does_not_feel_the_network() -> None:
+    assert _latency_us(_who(8, 1, net_us=35.0)) == _latency_us(_who(8, 1))
+
+
 def test_large_messages_reach_the_bus_bandwidth_of_the_slowest_link() -> None:
     for who, limit in ((_who(8, 1), 234.0), (_who(64, 8, net=20.0), 20.0)):
         seconds = nccl.all_reduce(64e9, who, COSTS).seconds

@@ -13,10 +13,12 @@ from simulator.hardware.links import find_link
 from simulator.hardware.networks import find_network
 from simulator.stepwise import Job, finish_times
 from simulator.topology import grid
+from simulator.training.exchange import HOST_LINK_GBS, plan
 from simulator.training.input_pipeline import HOST_COPY_GBS, TO_DEVICE_GBS, hand_over_s
 from simulator.training.models import MODELS, find_model
 from simulator.training.pace import Recipe, pace
 from simulator.training.placement import RDMA_SHARE, TCP_SHARE, Place
+from simulator.training.plans import Scheme
 
 PCIE = Place(find_gpu("P100"), find_link("pcie3"), 64, 16, find_network("25GbE"))
 ONE = replace(PCIE, ranks=1, nodes=1)
@@ -46,6 +48,21 @@ def test_nics_reach_host_memory_without_staging() -> None:
     roce = replace(PCIE, network=find_network("25GbE RoCE"))
     assert roce.net_gbs(FITTED, from_host=True) == pytest.approx(RDMA_SHARE * 25.0 / 8.0)
     assert roce.net_gbs(FITTED) < roce.net_gbs(FITTED, from_host=True)
+
+
+def test_adding_gradients_takes_three_times_the_memory_of_reading_parameters() -> None:
+    size, slow = 4e8, Host(memory_gbs=12.0)
+    node = replace(PCIE, ranks=8, nodes=1, host=slow)
+    kept = plan(node, ((size, 1.0),), Scheme.PS_HOST, FITTED)
+    read_s = 8 * size / 12e9
+    assert kept.tail_s == pytest.approx(read_s)
+    assert kept.intra_s_per_byte * size == pytest.approx(3.0 * read_s)
+
+
+def test_hosts_with_much_memory_bandwidth_are_as_fast_as_their_slots() -> None:
+    node = replace(PCIE, ranks=2, nodes=1, host=Host(memory_gbs=400.0))
+    kept = plan(node, ((4e8, 1.0),), Scheme.PS_HOST, FITTED)
+    assert kept.tail_s == pytest.approx(4e8 / (HOST_LINK_GBS * 1e9))
 
 
 def test_without_prefetch_gpus_wait_until_their_batch_is_copied() -> None:

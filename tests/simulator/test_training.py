@@ -131,7 +131,7 @@ def test_a_hierarchical_exchange_takes_its_phases_one_after_the_other() -> None:
     place = Place(find_gpu("V100"), find_link("nvlink2"), 64, 8, find_network("100Gb EDR IB"))
     taken = pace(Recipe("vgg16", scheme=Scheme.HIERARCHICAL), place).step().exchange_busy_s
     size = MODELS["vgg16"].params * 4.0
-    inside = 2.0 * 7.0 / 8.0 * size / (6 * 22.0e9)
+    inside = 2.0 * 7.0 / 8.0 * size / (6 * 21.0e9)
     across = 2.0 * 7.0 / 8.0 * size / (0.96 * 12.5e9)
     assert inside + across < taken < 1.05 * (inside + across)
     # At half of the network only that phase takes twice as long.

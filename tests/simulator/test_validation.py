@@ -269,14 +269,26 @@ def test_each_constant_is_fitted_in_one_block() -> None:
     assert len(names) <= 10
 
 
-def test_where_the_search_begins_does_not_decide_where_it_ends() -> None:
-    # A long launch and short hops explain collectives nearly as well as the other way round.
+@pytest.mark.parametrize(
+    "away",
+    [
+        # A long launch and short hops explain collectives nearly as well as the other way round.
+        {"nccl_launch_us": 0.5, "nccl_hop_factor": 2.0},
+        {"nccl_launch_us": 2.0, "nccl_hop_factor": 0.5},
+        {"mpi_hop_us": 0.5},
+        {"mpi_hop_us": 2.0},
+        {"gemm_share": 0.5, "activation_passes": 0.5, "layer_launch_ms": 0.5},
+        {"gemm_share": 2.0, "activation_passes": 2.0, "layer_launch_ms": 2.0},
+    ],
+)
+def test_where_the_search_begins_does_not_decide_where_it_ends(away: dict[str, float]) -> None:
     document = json.loads(shared("calibration", "scaling_points.json").read_text("utf-8"))
-    cases = [case for case in read_points(document)[0] if BLOCKS[0].takes(case)]
-    far = replace(FITTED, nccl_launch_us=FITTED.nccl_launch_us / 2, nccl_hop_factor=2.0)
-    found = fit(cases, far)
-    assert found.nccl_launch_us == pytest.approx(FITTED.nccl_launch_us, rel=0.02)
-    assert found.nccl_hop_factor == pytest.approx(FITTED.nccl_hop_factor, rel=0.02)
+    (block,) = (block for block in BLOCKS if set(block.names) == set(away))
+    cases = [case for case in read_points(document)[0] if block.takes(case)]
+    far = {name: factor * getattr(FITTED, name) for name, factor in away.items()}
+    found = fit(cases, replace(FITTED, **far))
+    for name in away:
+        assert getattr(found, name) == pytest.approx(getattr(FITTED, name), rel=0.02), name
 
 
 def _scales(series: str, *counts: int) -> list[dict[str, Any]]:
