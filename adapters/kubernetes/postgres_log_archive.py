@@ -59,7 +59,14 @@ CONTAINERS = """
     SELECT container FROM rank_logs WHERE job = $1 AND attempt = $2 AND rank = $3
     GROUP BY container ORDER BY min(place)
 """
-_FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+# The last but two is what a connection says that was cut off in the middle of an answer.
+_FAILURES = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+)
 
 _log = logging.getLogger("muster.kubernetes")
 
@@ -133,6 +140,8 @@ class PostgresLogArchive:
             try:
                 yield await self._connected()
             except _FAILURES as error:
+                # Whatever it was, the next one asks on a connection that knows nothing of it.
+                await self.close()
                 raise LogUnavailable(f"logs of ranks cannot be had: {error}") from error
 
     async def _connected(self) -> asyncpg.Connection:
