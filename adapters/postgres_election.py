@@ -30,7 +30,14 @@ HELD = """
         AND ((classid::bigint << 32) | objid::bigint) = hashtextextended($1, 0)
     )
 """
-_FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+# The third is what a connection says that was cut off in the middle of an answer.
+_FAILURES = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+)
 
 
 class PostgresElection:

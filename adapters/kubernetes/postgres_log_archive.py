@@ -59,7 +59,7 @@ CONTAINERS = """
     SELECT container FROM rank_logs WHERE job = $1 AND attempt = $2 AND rank = $3
     GROUP BY container ORDER BY min(place)
 """
-# The last but two is what a connection says that was cut off in the middle of an answer.
+# The third is what a connection says that was cut off in the middle of an answer.
 _FAILURES = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,

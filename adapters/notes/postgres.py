@@ -38,7 +38,14 @@ WRITE = """
     INSERT INTO notes (book, key, value)
     SELECT * FROM unnest($1::text[], $2::text[], $3::json[])
 """
-_FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+# The third is what a connection says that was cut off in the middle of an answer.
+_FAILURES = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+)
 
 _log = logging.getLogger("muster")
 
