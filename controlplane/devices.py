@@ -99,7 +99,7 @@ class FreeDevices:
         """Takes devices; each must have been free."""
         mask = self.masks[ordinal]
         assert mask & devices == devices, f"node {ordinal} has {mask:b} free, not {devices:b}"
-        self._set_free(ordinal, mask, mask & ~devices)
+        self._set_free(ordinal, mask, mask ^ devices)
 
     def release(self, ordinal: int, devices: int) -> None:
         """Gives devices back; none may have been free."""

@@ -323,15 +323,14 @@ class _Step:
                 if type(event) in _OF_JOBS:
                     job_id: str = event.job  # type: ignore[attr-defined]
                     self._before.setdefault(job_id, world.jobs.get(job_id))
-        first = world.position + 1
-        batch = [
-            e.Recorded(position, now, event, cause, actor)
-            for position, event in enumerate(events, first)
-        ]
+        position, batch = world.position, list[e.Recorded]()
+        for event in events:
+            position += 1
+            batch.append(e.Recorded(position, now, event, cause, actor))
+            if type(event) in MAKES_ROOM:
+                self.makes_room = True
         world.apply_together(batch, job)
         self.batch += batch
-        if not self.makes_room:
-            self.makes_room = not MAKES_ROOM.isdisjoint(map(type, events))
 
     def effects(self) -> list[Effect]:
         """What jobs want now and did not want before this step."""

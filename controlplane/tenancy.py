@@ -16,7 +16,7 @@ from controlplane.image import Node
 from controlplane.job import Job
 from controlplane.job_life import ranks_wanted
 from controlplane.lines import PLANS_AHEAD, expected_s
-from controlplane.model import JobSpec, Repair
+from controlplane.model import JobSpec, Repair, Slot
 from controlplane.requests import Amounts, of_rank, requests_of, says_nothing
 from controlplane.sharing import Discipline
 from controlplane.state import State
@@ -250,7 +250,7 @@ class Tenancy(State):
                 self.free.hold_share(node.ordinal, slot.devices[0], shares[rank])
                 parts += shares[rank]
             else:
-                self.free.hold(node.ordinal, mask_of(slot.devices) & node.devices)
+                self.free.hold(node.ordinal, _devices_there(slot, node))
                 gpus += len(slot.devices)
             tenants = self.tenants[slot.node]
             tenants[job.id] = tenants.get(job.id, 0) + 1
@@ -268,7 +268,7 @@ class Tenancy(State):
                 self.free.release_share(node.ordinal, slot.devices[0], shares[rank], whole=whole)
                 parts += shares[rank]
             else:
-                self.free.release(node.ordinal, mask_of(slot.devices) & node.devices)
+                self.free.release(node.ordinal, _devices_there(slot, node))
                 gpus += len(slot.devices)
             tenants = self.tenants[slot.node]
             tenants[job.id] -= 1
@@ -349,3 +349,11 @@ def _held_on(node: str, job: Job) -> int:
         if slot.node == node and rank.state in HOLDING and not (shares and attempt.share(index)):
             mask |= mask_of(slot.devices)
     return mask
+
+
+def _devices_there(slot: Slot, node: Node) -> int:
+    """A slot's devices as bits, without any that have vanished from the node since."""
+    mask = mask_of(slot.devices)
+    if not node.info.unusable and mask.bit_length() <= node.info.gpus:
+        return mask
+    return mask & node.devices

@@ -27,7 +27,7 @@ _CONSTANT = re.compile(
     r"( (\w+) = CPyStatics\[\d+\];[^\n]*\n\s+\w+ = )CPy(Object_GetAttr|Dict_GetItem)(\(\w+, \2\);)"
 )
 # More than the first level gains nothing that can be measured, and takes four times as long.
-_QUICKLY = ["-O1", "-w", "-fPIC", "-fwrapv", "-DNDEBUG"]
+_QUICKLY = ["-O1", "-w", "-fPIC", "-fvisibility=hidden", "-fwrapv", "-DNDEBUG"]
 
 
 class CannotCompile(Exception):
