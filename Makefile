@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-slow test-worlds test-planted test-cluster cluster-up cluster-down compile bench \
+.PHONY: help venv check test test-slow test-worlds test-compiled test-planted test-cluster cluster-up cluster-down compile bench \
   bench-cluster demo up docs crds format lock clean
 
 help: ## Show this list.
@@ -48,6 +48,13 @@ test-slow: $(STAMP) ## The long scenarios and properties.
 
 test-worlds: $(STAMP) ## Of those all in virtual time: ten thousand worlds, forks, logs decided again.
 	$(BIN)/pytest -m "slow and not cluster" $(ON_ALL_CORES) tests/scenarios/test_scenarios.py tests/incidents
+
+# The same tests, on libraries in place of the sources of the same names.
+COMPILED := build/compiled
+test-compiled: compile ## The quick tests of the core, the simulator and studies on what `make compile` makes.
+	PYTHONPATH=$(COMPILED) $(BIN)/pytest -o "pythonpath=$(COMPILED) ." $(ON_ALL_CORES) \
+	  -m "not slow and not cluster and not as_written" \
+	  tests/controlplane tests/adapters tests/contracts tests/scenarios tests/studies tests/incidents tests/simulator
 
 test-planted: $(STAMP) ## Plants known bugs in a copy and sees that the tests notice.
 	$(BIN)/python -m tests.planted

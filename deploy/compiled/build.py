@@ -13,6 +13,8 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -77,14 +79,25 @@ def _generate(modules: Sequence[str]) -> Sequence[Any]:
     """Extensions as setuptools knows them, whose C files know where to find fields; see `slots.h`."""
     from mypyc.build import mypycify
 
-    extensions = mypycify([*modules], target_dir=str(C_FILES), multi_file=True)
+    said = StringIO()
+    try:
+        # What it says of a module that it can compile is of no use to anybody.
+        with redirect_stdout(said), redirect_stderr(said):
+            extensions = mypycify([*modules], target_dir=str(C_FILES), multi_file=True)
+    except SystemExit:
+        raise CannotCompile(f"mypyc refuses:\n{said.getvalue()}") from None
     slots = Path(__file__).with_name("slots.h")
     for path in C_FILES.rglob("__native_*.c"):
         text = path.read_text()
         text, included = _LAST_INCLUDE.subn(rf'\1#include "{slots}"\n', text, count=1)
         assert included, f"{path} includes nothing of mypyc's"
-        path.write_text(_CONSTANT.sub(r"\1Muster\3\4", text))
+        path.write_text(know_places(text))
     return extensions
+
+
+def know_places(text: str) -> str:
+    """Generated C in which every look-up of a constant remembers where it was found."""
+    return _CONSTANT.sub(r"\1Muster\3\4", text)
 
 
 def _compile(extensions: Sequence[Any], tree: Path) -> None:
@@ -125,12 +138,12 @@ def _run(words: Sequence[str]) -> None:
 
 
 def main() -> int:
-    if is_true():
-        print(f"{TREE.relative_to(ROOT)} is what these sources give")
-        return 0
-    try:
-        build()
-    except CannotCompile as error:
-        print(f"muster runs as it is written: {error}", file=sys.stderr)
-        return 1
+    if not is_true():
+        print("compiling the core: a minute or two ...", flush=True)
+        try:
+            build()
+        except CannotCompile as error:
+            print(f"Muster runs as it is written: {error}", file=sys.stderr)
+            return 1
+    print(f"Muster runs compiled while its sources stay as they are: {TREE.relative_to(ROOT)}")
     return 0
