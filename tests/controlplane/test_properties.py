@@ -14,6 +14,7 @@ from controlplane.decider import decide
 from controlplane.effects import LaunchGang, StopGang, wanted
 from controlplane.enactment import enact
 from controlplane.errors import Rejected
+from controlplane.folding import fold
 from controlplane.job import Phase
 from controlplane.model import (
     Cause,
@@ -29,7 +30,7 @@ from controlplane.model import (
     Role,
     Scheduling,
 )
-from controlplane.replay import Rebuilt, fold, open_snapshot, state_hash, take_snapshot
+from controlplane.replay import Rebuilt, open_snapshot, state_hash, take_snapshot
 from controlplane.scheduling.cycle import decide_pass
 from controlplane.scheduling.growth import grow
 from controlplane.scheduling.snapshot import Snapshot
