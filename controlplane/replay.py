@@ -13,7 +13,7 @@ import msgspec
 from controlplane.codec import GENESIS
 from controlplane.collector import collector_at_rest
 from controlplane.errors import LogCorrupt
-from controlplane.folding import fold, fold_page
+from controlplane.folding import fold, fold_pages
 from controlplane.ports import LogReader, PageReader, Snapshot
 from controlplane.state import Image, State
 from controlplane.world import World
@@ -76,10 +76,7 @@ async def _go_on(log: LogReader, state: State, digest: bytes, limit: int) -> byt
     """Takes in what follows, at most so many events, and returns the last one's hash."""
     before = state.position
     if type(state) is State and isinstance(log, PageReader):
-        for page in await log.read_pages(before, limit):
-            if not fold_page(state, page, digest):
-                break
-            digest = page.hashes[-1]
+        digest = fold_pages(state, await log.read_pages(before, limit), digest)
     if state.position > before:
         return digest
     return fold(state, await log.read(before, limit), digest)
