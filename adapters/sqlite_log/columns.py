@@ -3,9 +3,9 @@
 A row that passes through the sqlite3 module costs a lock and some calls for each of its values,
 which is more than finding it. A page costs them once for each column.
 
-Whatever might go wrong on the way, a line break within a value or a time that was not carried over
-to its last bit, the chain shows: a page is believed only if its hashes are right. Otherwise, as for
-a damaged file, the rows are read one by one.
+Whatever might go wrong on the way, a missing row, a line break within a value, or a time that was
+not carried over to its last bit, the chain shows: a page is believed only if its hashes are right.
+Otherwise, as for a damaged file, the rows are read one by one.
 """
 
 import sqlite3
@@ -24,11 +24,10 @@ FRACTION = 2.0**30
 
 # Rows of one range of positions are visited in their order.
 COLUMNS = f"""
-    SELECT max(position), min(version), max(version),
-        CAST(group_concat(CAST(at * {FRACTION} AS INTEGER)) AS BLOB), group_concat(stream, '\n'),
-        group_concat(type, '\n'), CAST(group_concat(payload, '\n') AS BLOB),
-        group_concat(cause, '\n'), group_concat(actor, '\n'),
-        CAST(group_concat(hash, '') AS BLOB)
+    SELECT sum(version), CAST(group_concat(CAST(at * {FRACTION} AS INTEGER)) AS BLOB),
+        group_concat(stream, '\n'), group_concat(type, '\n'),
+        CAST(group_concat(payload, '\n') AS BLOB), group_concat(cause, '\n'),
+        group_concat(actor, '\n'), CAST(group_concat(hash, '') AS BLOB)
     FROM events WHERE position > ? AND position <= ?
 """
 VERSIONS = """
@@ -61,16 +60,17 @@ def _read_page(connection: sqlite3.Connection, after: int, upto: int) -> Page | 
     found = connection.execute(COLUMNS, (after, upto)).fetchone()
     if None in found:
         return None
-    last, oldest, newest, ats, streams, types, payloads, causes, actors, hashes = found
-    count = last - after
-    if len(hashes) != count * HASH_BYTES:
+    versions, ats, streams, types, payloads, causes, actors, hashes = found
+    count, rest = divmod(len(hashes), HASH_BYTES)
+    if rest or not count:
         return None
     return Page(
         after,
         list(map(_to_seconds, _read_numbers(b"[" + ats + b"]"))),
         streams.split("\n"),
         types.split("\n"),
-        [oldest] * count if oldest == newest else _versions(connection, after, last),
+        # Nearly every event is of the first version.
+        [1] * count if versions == count else _versions(connection, after, upto),
         payloads.split(b"\n"),
         causes.split("\n"),
         actors.split("\n"),
@@ -78,6 +78,6 @@ def _read_page(connection: sqlite3.Connection, after: int, upto: int) -> Page | 
     )
 
 
-def _versions(connection: sqlite3.Connection, after: int, last: int) -> list[int]:
-    (versions,) = connection.execute(VERSIONS, (after, last)).fetchone()
+def _versions(connection: sqlite3.Connection, after: int, upto: int) -> list[int]:
+    (versions,) = connection.execute(VERSIONS, (after, upto)).fetchone()
     return _read_integers(b"[" + versions + b"]")

@@ -126,6 +126,13 @@ async def test_a_gap_ends_what_is_read(path):
     await log.close()
 
 
+async def test_rows_without_hashes_are_nothing_to_go_by(path):
+    await (await log_of(path, nodes(1, 30))).close()
+    with closing(sqlite3.connect(path)) as vandal, vandal:
+        vandal.execute("UPDATE events SET hash = x''")
+        assert columns.read_pages(vandal, 0, 30) == []
+
+
 async def test_no_flipped_bit_is_believed(path):
     events = [Recorded(1, NOW, EngineStarted(1, "0.1.0")), *nodes(2, 199)]
     await (await log_of(path, events)).close()
