@@ -17,7 +17,8 @@ from api.routes import Route, answer_bytes, encode, route
 from controlplane.codec import Row
 from controlplane.decider import find_job
 from controlplane.errors import Rejected
-from controlplane.ports import EventLog, Head, LogReader, Snapshot
+from controlplane.page import Page
+from controlplane.ports import EventLog, Head, LogReader, PageReader, Snapshot
 from controlplane.queries import job_detail, job_view, node_view, nodes, queue_view, why
 from controlplane.replay import rebuild, state_hash
 from controlplane.views import JobDetail, JobView, NodeView, QueueView, Why
@@ -102,6 +103,11 @@ class _FromAnotherLoop:
 
     async def read(self, after: int, limit: int) -> Sequence[Row]:
         return await self._there(self._log.read(after, limit))
+
+    async def read_pages(self, after: int, limit: int) -> Sequence[Page]:
+        if isinstance(self._log, PageReader):
+            return await self._there(self._log.read_pages(after, limit))
+        return []
 
     async def latest_snapshot(self, at_most: int | None = None) -> Snapshot | None:
         return await self._there(self._log.latest_snapshot(at_most))

@@ -15,8 +15,9 @@ from adapters.sqlite_log import SqliteLog
 from bench.append import in_our_loop
 from bench.replay import EVENTS, EVENTS_QUICK, write
 from controlplane.engine import EngineOptions
+from controlplane.folding import fold
 from controlplane.redeciding import redecide
-from controlplane.replay import fold, rebuild, state_hash, take_snapshot
+from controlplane.replay import rebuild, state_hash, take_snapshot
 from controlplane.state import State
 from studies.analysis import analyse
 from studies.fork import fork, parse_change

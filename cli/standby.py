@@ -9,7 +9,8 @@ from adapters.asyncio_clock import AsyncioClock
 from adapters.follower import follow
 from api.control import Control
 from controlplane.events import Recorded
-from controlplane.replay import Rebuilt, fold, rebuild
+from controlplane.folding import fold
+from controlplane.replay import Rebuilt, rebuild
 
 _log = logging.getLogger("muster")
 

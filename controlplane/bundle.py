@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from controlplane.codec import Row, from_row, to_line, to_rows
 from controlplane.errors import LogCorrupt
+from controlplane.folding import fold
 from controlplane.image import Image
 from controlplane.ports import LogReader, Snapshot
 from controlplane.redaction import Redactor
-from controlplane.replay import PAGE_ROWS, fold, position_at, rebuild, state_hash, take_snapshot
+from controlplane.replay import PAGE_ROWS, position_at, rebuild, state_hash, take_snapshot
 from controlplane.state import State
 
 FORMAT = 1

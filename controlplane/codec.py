@@ -152,19 +152,22 @@ def check_chain(rows: Iterable[Row], *, after: int, previous: bytes) -> Iterator
 def from_row(row: Row) -> e.Recorded:
     """The event of a row, upcast to today's form if it is older."""
     position, at, _, name, version, payload, cause, actor, _ = row
+    return e.Recorded(position, at, read_event(position, name, version, payload), cause, actor)
+
+
+def read_event(position: int, name: str, version: int, payload: bytes) -> e.Event:
+    """The event in a payload, upcast to today's form if it is older."""
     try:
         if _versions.get(name) == version:
-            return e.Recorded(position, at, _decoders[name](payload), cause, actor)
-        return e.Recorded(position, at, _upcast(name, version, payload), cause, actor)
+            event: e.Event = _decoders[name](payload)
+            return event
+        return _upcast(name, version, payload)
     except msgspec.MsgspecError as error:
-        raise _unreadable(row, error) from None
+        told = f"{name} version {version} cannot be read: {error}"
+        raise LogCorrupt(position, told) from None
     except LookupError:
         told = f"{name} version {version} is unknown to this release; use a newer one"
         raise LogCorrupt(position, told) from None
-
-
-def _unreadable(row: Row, error: msgspec.MsgspecError) -> LogCorrupt:
-    return LogCorrupt(row[0], f"{row[3]} version {row[4]} cannot be read: {error}")
 
 
 def _upcast(name: str, version: int, payload: bytes) -> e.Event:

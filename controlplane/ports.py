@@ -8,6 +8,7 @@ from controlplane.commands import Report
 from controlplane.effects import Effect
 from controlplane.events import Recorded
 from controlplane.job import Job
+from controlplane.page import Page
 
 
 class Clock(Protocol):
@@ -66,6 +67,17 @@ class LogReader(Protocol):
 
     async def latest_snapshot(self, at_most: int | None = None) -> Snapshot | None:
         """The newest snapshot, or the newest whose position is not above `at_most`."""
+
+
+@runtime_checkable
+class PageReader(Protocol):
+    """A log that can be read column by column, which is quicker for who reads all of it."""
+
+    async def read_pages(self, after: int, limit: int) -> Sequence[Page]:
+        """What follows `after` without a gap, at most `limit` events; it may end anywhere.
+
+        What does not come apart as it should is left for `read`, and so is what is damaged.
+        """
 
 
 class EventLog(LogReader, Protocol):

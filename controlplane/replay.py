@@ -4,19 +4,18 @@ A snapshot only makes it quicker: it carries the hash of the row it stands at, s
 is checked as strictly as a whole log is.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
 
-from controlplane.codec import GENESIS, Row, check_chain, decoder_of, encode, fresh_sha256, from_row
+from controlplane.codec import GENESIS
 from controlplane.collector import collector_at_rest
 from controlplane.errors import LogCorrupt
-from controlplane.events import Recorded
+from controlplane.folding import fold, fold_pages
 from controlplane.image import Image
-from controlplane.job_life import EVOLVE
-from controlplane.ports import LogReader, Snapshot
+from controlplane.ports import LogReader, PageReader, Snapshot
 from controlplane.state import State
 from controlplane.world import World
 
@@ -24,11 +23,6 @@ PAGE_ROWS = 10_000
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decoder = msgspec.msgpack.Decoder(Image)
-
-# The events of jobs by the names that rows have: what each makes of a job, and how it is read.
-_EVOLVE = {kind.__name__: evolve for kind, evolve in EVOLVE.items()}
-_DECODE = {kind.__name__: decoder_of(kind.__name__) for kind in EVOLVE}
-_VERSIONS = {kind.__name__: kind.version for kind in EVOLVE}
 
 
 class Rebuilt(NamedTuple):
@@ -71,12 +65,22 @@ async def _rebuild(
     since = state.position
     while position is None or state.position < position:
         left = PAGE_ROWS if position is None else position - state.position
-        rows = await log.read(state.position, min(PAGE_ROWS, left))
-        if not rows:
+        before = state.position
+        digest = await _go_on(log, state, digest, min(PAGE_ROWS, left))
+        if state.position == before:
             break
-        digest = fold(state, rows, digest)
     world = state if isinstance(state, World) else World.around(state)
     return Rebuilt(world, digest, since)
+
+
+async def _go_on(log: LogReader, state: State, digest: bytes, limit: int) -> bytes:
+    """Takes in what follows, at most so many events, and returns the last one's hash."""
+    before = state.position
+    if type(state) is State and isinstance(log, PageReader):
+        digest = fold_pages(state, await log.read_pages(before, limit), digest)
+    if state.position > before:
+        return digest
+    return fold(state, await log.read(before, limit), digest)
 
 
 async def _start(
@@ -114,72 +118,6 @@ async def position_at(log: LogReader, at: float, *, before: bool = False) -> int
         else:
             high = middle - 1
     return low
-
-
-def fold(
-    state: State,
-    rows: Sequence[Row],
-    digest: bytes,
-    watch: Callable[[Recorded], None] | None = None,
-) -> bytes:
-    """Takes rows in that follow right behind, each checked before it is believed.
-
-    `digest` is the hash of the row before the first; that of the last one is returned.
-    """
-    if watch is None and type(state) is State:
-        return _fold_many(state, rows, digest)
-    for row in check_chain(rows, after=state.position, previous=digest):
-        recorded = from_row(row)
-        try:
-            state.apply(recorded)
-        except (AssertionError, LookupError) as error:
-            raise _impossible(recorded.position, error) from error
-        digest = row[8]
-        if watch is not None:
-            watch(recorded)
-    return digest
-
-
-def _fold_many(state: State, rows: Sequence[Row], digest: bytes) -> bytes:
-    """As above, with `check_chain`, `from_row` and `apply` written out for the usual events.
-
-    A long log passes through here row by row, and every call and value that is spared counts. What
-    is not an event of a job, or was caused by a person, or is of an older version, takes the plain
-    way. That both ways lead to the same state is what the properties and scenarios test.
-    """
-    jobs, position, fresh = state.jobs, state.position, fresh_sha256
-    try:
-        for row in rows:
-            found_at, at, stream, name, version, payload, cause, actor, found = row
-            position += 1
-            if found_at != position:
-                raise LogCorrupt(position, f"expected here, but the log goes on at {found_at}")
-            fields = encode((position, at, stream, name, version, cause, actor))
-            hashed = fresh()
-            hashed.update(digest + fields + payload)
-            digest = hashed.digest()
-            if digest != found:
-                raise LogCorrupt(position, "its hash does not follow from its content")
-            evolve = _EVOLVE.get(name)
-            if evolve is None or cause or version != _VERSIONS[name]:
-                state.position = position - 1
-                state.apply(from_row(row))
-            else:
-                event = _DECODE[name](payload)
-                jobs[event.job] = evolve(jobs[event.job], event, at, position)
-                state.at = at
-    except (AssertionError, LookupError) as error:
-        raise _impossible(position, error) from error
-    except msgspec.MsgspecError as error:
-        raise LogCorrupt(position, f"it cannot be read: {error}") from None
-    except (TypeError, UnicodeEncodeError) as error:
-        raise LogCorrupt(position, f"the row cannot be read: {error}") from None
-    state.position = position
-    return digest
-
-
-def _impossible(position: int, error: Exception) -> LogCorrupt:
-    return LogCorrupt(position, f"this cannot have happened: {error}")
 
 
 def take_snapshot(state: State, hash: bytes) -> Snapshot:

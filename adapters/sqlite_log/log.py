@@ -15,12 +15,14 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
+from adapters.sqlite_log.columns import read_pages
 from adapters.sqlite_log.failures import is_damage
 from adapters.sqlite_log.lane import Lane
 from adapters.sqlite_log.opening import transaction
 from controlplane.codec import GENESIS, Row, to_rows
 from controlplane.errors import LogConflict, LogCorrupt
 from controlplane.events import Recorded
+from controlplane.page import Page
 from controlplane.ports import Head, Snapshot, spare_snapshots
 
 # The casts give every reader the same types, whatever a damaged file holds. For the payload it also
@@ -97,6 +99,9 @@ class SqliteLog:
 
     async def read(self, after: int, limit: int) -> Sequence[Row]:
         return await self._reader.run(_read, after, limit)
+
+    async def read_pages(self, after: int, limit: int) -> Sequence[Page]:
+        return await self._reader.run(read_pages, after, limit)
 
     async def read_stream(self, stream: str, after: int, upto: int) -> Sequence[Row]:
         return await self._reader.run(_read_stream, stream, after, upto)

@@ -9,7 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from controlplane import codec
-from controlplane.replay import fold, state_hash
+from controlplane.folding import fold
+from controlplane.replay import state_hash
 from controlplane.state import State
 from studies.clusters import equal_nodes
 from studies.policies import policy_named

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from controlplane import codec
+from controlplane.folding import fold
 from controlplane.redeciding import Redecider
-from controlplane.replay import fold, state_hash
+from controlplane.replay import state_hash
 from controlplane.state import State
 from controlplane.world import World
 

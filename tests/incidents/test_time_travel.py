@@ -26,7 +26,8 @@ HASHES = """
 import sys, json
 from pathlib import Path
 from controlplane.codec import GENESIS, from_line
-from controlplane.replay import fold, state_hash
+from controlplane.folding import fold
+from controlplane.replay import state_hash
 from controlplane.state import State
 wanted = set(json.loads(sys.argv[2]))
 state, digest, found = State(), GENESIS, {}

@@ -322,6 +322,27 @@ BUGS = (
         CORE,
     ),
     Bug(
+        "chain: a page is believed without its hashes",
+        "controlplane/chain.py",
+        "        return list(found) == page.hashes",
+        "        return len(list(found)) == len(page.hashes)",
+        CORE,
+    ),
+    Bug(
+        "lives: a life is usual though some rank has not ended",
+        "controlplane/lives.py",
+        "    if left or index != len(events) - 2:",
+        "    if index != len(events) - 2:",
+        CORE,
+    ),
+    Bug(
+        "folding: what was gathered about a job is forgotten when it is removed",
+        "controlplane/folding.py",
+        "        _tell(state.jobs, event.job, gathered.pop(event.job))",
+        "        gathered.pop(event.job)",
+        CORE,
+    ),
+    Bug(
         "replay: the tail behind a snapshot is skipped",
         "controlplane/replay.py",
         "    while position is None or state.position < position:",

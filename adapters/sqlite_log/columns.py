@@ -1,0 +1,83 @@
+"""Reading many rows as columns: SQLite strings each column together, and we take it apart.
+
+A row that passes through the sqlite3 module costs a lock and some calls for each of its values,
+which is more than finding it. A page costs them once for each column.
+
+Whatever might go wrong on the way, a missing row, a line break within a value, or a time that was
+not carried over to its last bit, the chain shows: a page is believed only if its hashes are right.
+Otherwise, as for a damaged file, the rows are read one by one.
+"""
+
+import sqlite3
+from struct import unpack
+
+import msgspec
+
+from controlplane.page import Page
+
+# Pages of 250 to 1,000 rows take the same time; what one holds in memory at once is small.
+PAGE_ROWS = 500
+HASH_BYTES = 32
+# SQLite writes 15 digits of a number, and some times have 17. As a multiple of 2**-30 a time is an
+# integer, unless it is before February 1970.
+FRACTION = 2.0**30
+
+# Rows of one range of positions are visited in their order.
+COLUMNS = f"""
+    SELECT sum(version), CAST(group_concat(CAST(at * {FRACTION} AS INTEGER)) AS BLOB),
+        group_concat(stream, '\n'), group_concat(type, '\n'),
+        CAST(group_concat(payload, '\n') AS BLOB), group_concat(cause, '\n'),
+        group_concat(actor, '\n'), CAST(group_concat(hash, '') AS BLOB)
+    FROM events WHERE position > ? AND position <= ?
+"""
+VERSIONS = """
+    SELECT CAST(group_concat(version) AS BLOB) FROM events WHERE position > ? AND position <= ?
+"""
+
+_read_numbers = msgspec.json.Decoder(list[float]).decode
+_read_integers = msgspec.json.Decoder(list[int]).decode
+_to_seconds = (1 / FRACTION).__mul__
+
+
+def read_pages(connection: sqlite3.Connection, after: int, limit: int) -> list[Page]:
+    """Pages that follow each other, as long as rows come apart as they should."""
+    pages: list[Page] = []
+    end = after + limit
+    while after < end:
+        try:
+            page = _read_page(connection, after, min(after + PAGE_ROWS, end))
+        except (sqlite3.Error, msgspec.MsgspecError):
+            break
+        if page is None:
+            break
+        pages.append(page)
+        after = page.last
+    return pages
+
+
+def _read_page(connection: sqlite3.Connection, after: int, upto: int) -> Page | None:
+    """The rows up to a position; None if there are none, or if some lack a value."""
+    found = connection.execute(COLUMNS, (after, upto)).fetchone()
+    if None in found:
+        return None
+    versions, ats, streams, types, payloads, causes, actors, hashes = found
+    count, rest = divmod(len(hashes), HASH_BYTES)
+    if rest or not count:
+        return None
+    return Page(
+        after,
+        list(map(_to_seconds, _read_numbers(b"[" + ats + b"]"))),
+        streams.split("\n"),
+        types.split("\n"),
+        # Nearly every event is of the first version.
+        [1] * count if versions == count else _versions(connection, after, upto),
+        payloads.split(b"\n"),
+        causes.split("\n"),
+        actors.split("\n"),
+        list(unpack(f"{HASH_BYTES}s" * count, hashes)),
+    )
+
+
+def _versions(connection: sqlite3.Connection, after: int, upto: int) -> list[int]:
+    (versions,) = connection.execute(VERSIONS, (after, upto)).fetchone()
+    return _read_integers(b"[" + versions + b"]")
