@@ -37,6 +37,7 @@ _AS_WRITTEN = {
     "controlplane/image.py",
     "controlplane/job.py",
     "controlplane/model.py",
+    "controlplane/page.py",
     "controlplane/plan.py",
     "controlplane/scheduling/reasons.py",
     "controlplane/sharing.py",
