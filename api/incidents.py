@@ -17,9 +17,10 @@ from api.past import PAST, SECONDS_MAX
 from api.routes import NoQuery, Route, answer_bytes, encode, route
 from api.wire import BODIES, BODY_PROBLEMS, convert
 from controlplane.bundle import make_bundle
+from controlplane.difference import Difference
 from controlplane.errors import Rejected
 from controlplane.ports import LogReader
-from controlplane.redeciding import Difference, redecide
+from controlplane.redeciding import redecide
 from studies.analysis import Analysis, EmptySpan, analyse
 from studies.fork import Change, Forked, ForkError, fork, parse_change
 from studies.fork.past import NodeFault

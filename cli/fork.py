@@ -13,8 +13,8 @@ from cli.sources import parse_source, reading
 from cli.tables import Column, Table, write, write_json
 from cli.times import parse_span, parse_time, span, stamp
 from cli.transfer import end_of
+from controlplane.difference import Said
 from controlplane.events import JobEvent
-from controlplane.redeciding import Said
 from simulator.topology import ClusterModel
 from studies.fork import Forked, ForkError, fork, parse_change
 from studies.fork.comparison import JobApart, Parting, Totals

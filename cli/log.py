@@ -14,7 +14,7 @@ from cli.sources import Kind, Source, parse_source, reading
 from cli.tables import Column, Table, write, write_json
 from cli.times import span, stamp
 from cli.verification import Findings, Pin, survey, verify
-from controlplane.redeciding import Difference
+from controlplane.difference import Difference
 
 VALUE_LENGTH_MAX = 160
 

@@ -9,8 +9,7 @@ fenced out waits for its next turn instead.
 import asyncio
 import logging
 from collections.abc import Sequence
-
-from msgspec.structs import replace
+from dataclasses import replace
 
 from adapters.asyncio_clock import AsyncioClock
 from adapters.notes import Notes

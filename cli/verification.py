@@ -8,11 +8,12 @@ import msgspec
 from cli.exported import ExportedLog
 from controlplane.codec import GENESIS, Row, check_chain, from_row
 from controlplane.collector import collector_at_rest
+from controlplane.difference import Difference
 from controlplane.errors import LogCorrupt
 from controlplane.events import JobSubmitted
 from controlplane.folding import fold
 from controlplane.ports import EventLog, Head, Snapshot
-from controlplane.redeciding import Difference, Differs, Redecider
+from controlplane.redeciding import Differs, Redecider
 from controlplane.replay import (
     PAGE_ROWS,
     beginning,

@@ -14,6 +14,7 @@ all the group commit there is.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from controlplane import events as e
 from controlplane.codec import EVENT_TYPES
@@ -26,7 +27,6 @@ from controlplane.image import Receipt
 from controlplane.initiative import MAKES_ROOM, next_due, one_pass
 from controlplane.job import Job
 from controlplane.lines import Waiting
-from controlplane.model import Value
 from controlplane.ports import Clock, Cluster, EventLog
 from controlplane.replay import Rebuilt, SnapshotInSlices, rebuild
 from controlplane.world import World
@@ -41,7 +41,8 @@ COMMANDS_PER_STEP_MAX = 1_000
 _OF_JOBS = frozenset(kind for kind in EVENT_TYPES.values() if issubclass(kind, e.JobEvent))
 
 
-class EngineOptions(Value, frozen=True):
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
     release: str = "0.1.0"
     # How often everything wanted is asked for again; None leaves it to starts alone.
     resync_s: float | None = 60.0

@@ -8,17 +8,16 @@ nothing may be left undone.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from controlplane import events as e
 from controlplane.codec import check_chain, from_row
 from controlplane.collector import collector_at_rest
 from controlplane.decider import decide
+from controlplane.difference import Difference, Said
 from controlplane.draft import outcome
 from controlplane.errors import LogCorrupt, Rejected
 from controlplane.initiative import MAKES_ROOM, next_due, one_pass
 from controlplane.job import Job
-from controlplane.model import Value
 from controlplane.ports import LogReader
 from controlplane.recalling import candidates
 from controlplane.replay import PAGE_ROWS, beginning
@@ -29,25 +28,6 @@ TOLD_MAX = 200
 
 OTHER = "today's code decides something else"
 MORE = "time moves on here, but today's code decides more"
-
-
-class Said(Value, frozen=True):
-    """An event with the name of its type."""
-
-    type: str
-    # An event; written out with the fields that its type has.
-    event: Any
-
-
-class Difference(Value, frozen=True):
-    """The first place at which today's code parts from the log, and both versions of it."""
-
-    position: int
-    at: float
-    why: str
-    # What the log says from here on at this instant, and what today's code says; a few events each.
-    recorded: tuple[Said, ...]
-    decided: tuple[Said, ...]
 
 
 class Differs(Exception):

@@ -6,8 +6,8 @@ from itertools import takewhile, zip_longest
 from msgspec import Struct
 
 from controlplane import events as e
+from controlplane.difference import Said
 from controlplane.recalling import is_input
-from controlplane.redeciding import Said
 from studies.ledger import JobFacts, Ledger
 
 # Times that are closer than this are the same. A recorded time is rounded to a quarter of a

@@ -15,8 +15,9 @@ from adapters.memory_log import MemoryLog
 from controlplane import codec
 from controlplane import events as e
 from controlplane.codec import GENESIS, Row, check_chain, from_line, from_row, to_line, to_rows
+from controlplane.difference import Difference
 from controlplane.errors import LogCorrupt
-from controlplane.redeciding import Difference, Differs, Redecider, redecide
+from controlplane.redeciding import Differs, Redecider, redecide
 from controlplane.world import World
 from tests.incidents.changes import CHANGES, Change
 from tests.incidents.day import Day
