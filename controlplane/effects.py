@@ -2,45 +2,43 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from controlplane.attempt import LIVE, Attempt, AttemptState, RankState
 from controlplane.attempt_life import staying
 from controlplane.job import Job
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchGang:
+class LaunchGang(NamedTuple):
     """The ranks of this attempt should run. Asked again, it changes nothing and reports anew.
 
-    `ranks_to_run` says which ranks those are. Equality leaves the job out: what is wanted changes
-    only with the attempt, when a single rank is to stop or to run once more, and when ranks that
-    wait for others may start.
+    `ranks_to_run` says which ranks those are. What is wanted changes only with the attempt, when a
+    single rank is to stop or to run once more, and when ranks that wait for others may start: so
+    long as the `revision` is the same, nothing new is wanted, whatever else became of the job.
     """
 
     job_id: str
     attempt: int
     revision: tuple[int, ...]
-    job: Job = field(compare=False, repr=False)
+    job: Job
 
 
-@dataclass(frozen=True, slots=True)
-class StopGang:
+class StopGang(NamedTuple):
     """Nothing of this attempt should be left; ranks are to be reported exited or gone."""
 
     job_id: str
     attempt: int
-    job: Job = field(compare=False, repr=False)
+    job: Job
 
 
-@dataclass(frozen=True, slots=True)
-class Tidy:
+class Tidy(NamedTuple):
     """Nothing of the job runs any more; what is left of it and nobody keeps should go.
 
     `job` is None once the job itself is gone: then nothing of it is kept.
     """
 
     job_id: str
-    job: Job | None = field(compare=False, repr=False)
+    job: Job | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ ahead of whom can be told from when they came.
 
 from bisect import bisect_left, bisect_right, insort
 from math import inf
+from operator import attrgetter
 
 import msgspec
 
@@ -31,6 +32,8 @@ BY_ATTAINED = frozenset({Discipline.LEAST_ATTAINED_FIT, Discipline.LEAST_ATTAINE
 SKIPS = BY_ATTAINED | {Discipline.FIFO_FIT, Discipline.SHORTEST_FIT}
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
+# Of what a job asks, this says nothing about where it may run.
+_ABOUT_TIME = ("estimate_s", "checkpoint_every_s")
 
 
 def place_in_line(job: Job, discipline: Discipline, policy: Policy) -> Waiting:
@@ -91,9 +94,15 @@ def about_places(asks: Scheduling) -> Scheduling:
     """What a job asks for without what is only about time; the plain value if nothing is left."""
     if asks is PLAIN_SCHEDULING:
         return asks
+    if _places_of(asks) == _NO_PLACES:
+        return PLAIN_SCHEDULING
     if asks.estimate_s is not None or asks.checkpoint_every_s is not None:
         asks = msgspec.structs.replace(asks, estimate_s=None, checkpoint_every_s=None)
-    return PLAIN_SCHEDULING if asks == PLAIN_SCHEDULING else asks
+    return asks
+
+
+_places_of = attrgetter(*[name for name in Scheduling.__struct_fields__ if name not in _ABOUT_TIME])
+_NO_PLACES = _places_of(PLAIN_SCHEDULING)
 
 
 def _is_special(role: Role) -> bool:
@@ -139,7 +148,7 @@ class Alike:
         lengths = self.lengths
         if length_max == inf:
             return index if index < len(lengths) else None
-        short = bisect_right(self.by_length, length_max, key=_length)
+        short = bisect_right(self.by_length, (length_max, _BEHIND_ALL))
         if short <= _FEW:
             # So few that they are looked through instead of the line.
             after = self.order[index] if index < len(lengths) else None
@@ -153,10 +162,8 @@ class Alike:
 
 
 _FEW = 32
-
-
-def _length(entry: tuple[float, Waiting]) -> float:
-    return entry[0]
+# Of equal lengths this place comes last.
+_BEHIND_ALL: Waiting = (inf, inf, 0, "")
 
 
 class Line:

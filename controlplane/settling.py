@@ -4,6 +4,8 @@ Decisions here are read off the state and not off the report that led to it, so 
 finds them again. `settle` is what follows at once; `due` is what follows because time has passed.
 """
 
+from collections.abc import Sequence
+
 from controlplane import events as e
 from controlplane import restart
 from controlplane.attained import attained_step, next_step_at
@@ -19,7 +21,15 @@ from controlplane.attempt import (
 from controlplane.attempt_life import is_missing, missing, staying
 from controlplane.draft import Draft
 from controlplane.job import ACTIVE, FINISHED, Job, Phase
-from controlplane.model import PLATFORM_CAUSES, Cause, Repair, Restart, RestartScope
+from controlplane.model import (
+    PLATFORM_CAUSES,
+    Cause,
+    DoneWhen,
+    Repair,
+    Restart,
+    RestartScope,
+    Role,
+)
 from controlplane.restart import Again, GiveUp
 
 _UP = (RankState.RUNNING, RankState.EXITED)
@@ -67,16 +77,23 @@ def _has_succeeded(job: Job, attempt: Attempt) -> bool:
     # As long as all ranks hold their devices, none of them has exited.
     if attempt.holding == len(attempt.ranks):
         return False
-    rule = job.spec.done_when
-    there = staying(attempt, job.spec.size)
-    deciders = [attempt.ranks[i] for i in job.spec.ranks_of(rule.role) if i < there]
+    rule, first = job.spec.done_when, 0
+    for role in job.spec.roles:
+        if role.name == rule.role:
+            there = min(first + role.replicas, staying(attempt, job.spec.size))
+            return _has_done_its_part(role, rule, attempt.ranks[first:there])
+        first += role.replicas
+    return False
+
+
+def _has_done_its_part(role: Role, rule: DoneWhen, deciders: Sequence[Rank]) -> bool:
+    """Whether the ranks of the role on which success hangs have ended as the rule wants."""
     if rule.first and deciders and deciders[0].done and deciders[0].exit_code == 0:
         return True
-    role = job.spec.role(rule.role)
-    if role is not None and role.expendable:
+    if role.expendable:
         deciders = [rank for rank in deciders if not rank.failed]
     done = [rank.done for rank in deciders]
-    return any(done) and (rule.any or all(done))
+    return True in done and (rule.any or False not in done)
 
 
 def _failing(draft: Draft, attempt: Attempt) -> list[int]:

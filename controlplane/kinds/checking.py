@@ -13,6 +13,8 @@ from controlplane.kinds.findings import Findings
 from controlplane.kinds.structure import shown
 from controlplane.kinds.wishes import wish_problems
 from controlplane.model import OUR_NAMES, JobSpec, Role, is_label
+from controlplane.requests import SUPPLIES_ANNOTATION
+from controlplane.supplies import NO_SUPPLIES
 
 RANKS_MAX = 10_000
 ROLES_MAX = 100
@@ -149,14 +151,15 @@ def problems(namespace: str, name: str, spec: JobSpec) -> list[Problem]:
     if size > RANKS_MAX:
         told = f"{size} ranks are more than the {RANKS_MAX} that a gang may have"
         found.append(("spec.roles", told))
-    if not spec.ranks_of(spec.done_when.role):
+    if not any(role.name == spec.done_when.role and role.replicas > 0 for role in roles):
         told = f"{spec.done_when.role!r} is no role with replicas"
         found.append(("spec.done_when.role", told))
     if not 0 <= spec.workload.exit_rank < max(size, 1):
         told = f"{spec.workload.exit_rank} is no rank of this gang"
         found.append(("spec.workload.exit_rank", told))
     found += wish_problems(spec)
-    found += supplying.problems(spec)
+    if spec.supplies is not NO_SUPPLIES or SUPPLIES_ANNOTATION in spec.annotations:
+        found += supplying.problems(spec)
     return found
 
 

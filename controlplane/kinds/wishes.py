@@ -1,14 +1,12 @@
 """What may be wrong with what a job asks of the scheduler."""
 
 from collections.abc import Iterator
-from operator import attrgetter
 
 from controlplane.model import PLAIN_SCHEDULING, JobSpec, Role, Scheduling, TopologyAsk
 
 WHOLE = 1_000
 TEN_YEARS_S = 10 * 365 * 86_400
-_TIMES = ("estimate_s", "checkpoint_every_s", "recovery_timeout_s")
-_times_of = attrgetter(*_TIMES)
+WHERE = "spec.scheduling"
 _PACKINGS = ("", "pack", "spread", "pack_emptiest")
 
 Problem = tuple[str, str]
@@ -25,18 +23,24 @@ def wish_problems(spec: JobSpec) -> list[Problem]:
     return found
 
 
-def _scheduling_problems(asks: Scheduling) -> Iterator[Problem]:
-    where = "spec.scheduling"
+def _scheduling_problems(asks: Scheduling) -> list[Problem]:
+    found: list[Problem] = []
     if asks.packing not in _PACKINGS:
-        yield f"{where}.packing", f"{asks.packing!r} is not one of {', '.join(_PACKINGS[1:])}"
-    for name, number in zip(_TIMES, _times_of(asks), strict=True):
-        if number is not None and not 0 <= number <= TEN_YEARS_S:
-            yield f"{where}.{name}", f"{number} is not between 0 and {TEN_YEARS_S}"
+        told = f"{asks.packing!r} is not one of {', '.join(_PACKINGS[1:])}"
+        found.append((f"{WHERE}.packing", told))
+    for name, seconds in (
+        ("estimate_s", asks.estimate_s),
+        ("checkpoint_every_s", asks.checkpoint_every_s),
+        ("recovery_timeout_s", asks.recovery_timeout_s),
+    ):
+        if seconds is not None and not 0 <= seconds <= TEN_YEARS_S:
+            found.append((f"{WHERE}.{name}", f"{seconds} is not between 0 and {TEN_YEARS_S}"))
     near = asks.topology
     if near is not PLAIN_SCHEDULING.topology:
-        yield from _topology_problems(near)
+        found += _topology_problems(near)
     if near.slice_size < 0 or asks.group_size < 0 or asks.members_missing < 0:
-        yield where, "sizes are not negative"
+        found.append((WHERE, "sizes are not negative"))
+    return found
 
 
 def _topology_problems(near: TopologyAsk) -> Iterator[Problem]:

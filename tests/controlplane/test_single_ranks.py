@@ -213,15 +213,15 @@ WORKERS = Role(name="Worker", replicas=2, gpus=2, serves=True)
 def test_a_role_may_wait_until_another_one_runs():
     waiting = spec(roles=(LAUNCHER, WORKERS), done_when=DoneWhen("Launcher"))
     given = Given(node()).when(submit(of=waiting)).when_scheduled()
-    before = wanted(given.job())
+    before = wanted(given.job()).revision
     assert ranks_to_run(given.job()) == [1, 2]
 
     given.when(c.ReportRanks(job="j1", attempt=1, started=(1,)))
-    assert wanted(given.job()) == before
+    assert wanted(given.job()).revision == before
     given.when(c.ReportRanks(job="j1", attempt=1, started=(2,)))
 
     assert ranks_to_run(given.job()) == [0, 1, 2]
-    assert wanted(given.job()) != before
+    assert wanted(given.job()).revision != before
 
 
 def test_a_job_that_another_controller_runs_is_left_alone():

@@ -16,7 +16,7 @@ SETTLING, RESTART, REPORTS = "settling.py", "restart.py", "reports.py"
 PLACEMENT, CYCLE, GROWTH = "scheduling/placement.py", "scheduling/cycle.py", "scheduling/growth.py"
 
 CHANGES = (
-    Change("one rank's success is the job's", SETTLING, "(rule.any or all(done))", "True"),
+    Change("one rank's success is the job's", SETTLING, "(rule.any or False not in done)", "True"),
     Change(
         "an attempt ends before its ranks are gone",
         SETTLING,
