@@ -7,6 +7,7 @@ from typing import NamedTuple
 from controlplane.attempt import LIVE, Attempt, AttemptState, RankState
 from controlplane.attempt_life import staying
 from controlplane.job import Job
+from controlplane.job_life import grows
 
 
 class LaunchGang(NamedTuple):
@@ -137,7 +138,7 @@ def _is_plain(job: Job, attempt: Attempt) -> bool:
     Who is plain has always been, as long as its spec is the same.
     """
     spec = job.spec
-    if job.restarts or attempt.mended or len(attempt.ranks) != spec.size or spec.grows:
+    if job.restarts or attempt.mended or len(attempt.ranks) != spec.size or grows(spec):
         return False
     for role in spec.roles:  # noqa: SIM110 - in the hot path
         if role.starts_after:

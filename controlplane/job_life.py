@@ -259,19 +259,27 @@ def amended(spec: JobSpec, limits: e.JobAmended) -> JobSpec:
     )
 
 
+def grows(spec: JobSpec) -> bool:
+    """Whether it may run with fewer ranks than it asks for, and get the others later."""
+    last = spec.roles[-1]
+    if last.expendable or last.min_replicas is not None or last.max_replicas is not None:
+        return True
+    return spec.min_available is not None and spec.min_available < spec.size
+
+
 def scales_in_place(job: Job, role: str) -> bool:
     """Whether the role's ranks can come and go while the rest of the gang runs on.
 
     The role must be made for it, and be the last one, since ranks count through the roles.
     """
     last = job.spec.roles[-1]
-    return job.phase is Phase.RUNNING and last.name == role and job.spec.grows
+    return job.phase is Phase.RUNNING and last.name == role and grows(job.spec)
 
 
 def ranks_wanted(job: Job) -> range:
     """The ranks that a running gang should have and has not: it was told to grow."""
     attempt, size = job.attempt, job.spec.size
-    if job.phase is not Phase.RUNNING or attempt is None or not job.spec.grows:
+    if job.phase is not Phase.RUNNING or attempt is None or not grows(job.spec):
         return range(0)
     first = life.staying(attempt, size)
     if any(rank.state in a.HOLDING for rank in attempt.ranks[first:]):

@@ -276,14 +276,6 @@ class JobSpec(Value, frozen=True, kw_only=True):
         return roles[0].replicas if len(roles) == 1 else sum([role.replicas for role in roles])
 
     @property
-    def grows(self) -> bool:
-        """Whether it may run with fewer ranks than it asks for, and get the others later."""
-        last = self.roles[-1]
-        if last.expendable or last.min_replicas is not None or last.max_replicas is not None:
-            return True
-        return self.min_available is not None and self.min_available < self.size
-
-    @property
     def gpus(self) -> int:
         """How many GPUs the whole gang needs."""
         return sum([role.replicas * role.gpus for role in self.roles])

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from controlplane import quantities as q
+from controlplane.job_life import grows
 from controlplane.model import JobSpec, Role
 from controlplane.supplies import NO_SUPPLIES, Supplies
 
@@ -58,7 +59,7 @@ def of_rank(spec: JobSpec, requests: tuple[Amounts, ...], rank: int, ranks: int)
     """
     if len(requests) == 1:
         return requests[0]
-    if ranks != spec.size and not spec.grows:
+    if ranks != spec.size and not grows(spec):
         names = sorted({name for each in requests for name in each})
         return {name: max(each.get(name, 0) for each in requests) for name in names}
     for role, amounts in zip(spec.roles, requests, strict=True):

@@ -33,6 +33,8 @@ from controlplane.model import (
 from controlplane.restart import Again, GiveUp
 
 _UP = (RankState.RUNNING, RankState.EXITED)
+# Nothing has become of such a rank yet.
+_GOING = (RankState.PENDING, RankState.RUNNING)
 _STARTING, _STOPPING, _OVER = AttemptState.STARTING, AttemptState.STOPPING, AttemptState.OVER
 
 
@@ -98,7 +100,8 @@ def _has_done_its_part(role: Role, rule: DoneWhen, deciders: Sequence[Rank]) -> 
 
 def _failing(draft: Draft, attempt: Attempt) -> list[int]:
     """The ranks that failed and that the job cannot do without."""
-    failing = [i for i, rank in enumerate(attempt.ranks[: draft.job.spec.size]) if rank.failed]
+    ranks = attempt.ranks[: draft.job.spec.size]
+    failing = [i for i, rank in enumerate(ranks) if rank.state not in _GOING and rank.failed]
     if draft.job.spec.scheduling.repair is Repair.REPLACE:
         # Ranks that were lost with their node may be replaced: it is the scheduler's turn.
         failing = [i for i in failing if not is_missing(attempt.ranks[i])]

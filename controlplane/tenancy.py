@@ -14,7 +14,7 @@ from controlplane.attempt_life import leaving, missing
 from controlplane.devices import WHOLE, FreeDevices, mask_of
 from controlplane.image import Node
 from controlplane.job import Job
-from controlplane.job_life import ranks_wanted
+from controlplane.job_life import grows, ranks_wanted
 from controlplane.lines import PLANS_AHEAD, expected_s
 from controlplane.model import JobSpec, Repair, Slot
 from controlplane.requests import Amounts, of_rank, requests_of, says_nothing
@@ -123,7 +123,7 @@ class Tenancy(State):
         """Takes and gives back what changed about who holds which device."""
         new = job.attempt
         assert new is not None, "an attempt never vanishes"
-        if job.spec.grows:
+        if grows(job.spec):
             self._note_growth(job)
         if old is None or old.number != new.number:
             self._take(job, new, range(len(new.ranks)))
@@ -189,7 +189,7 @@ class Tenancy(State):
                 self.free.release_amounts(self.nodes[attempt.placement[rank].node].ordinal, amounts)
 
     def _note_growth(self, job: Job) -> None:
-        if job.spec.grows and ranks_wanted(job):
+        if grows(job.spec) and ranks_wanted(job):
             self.growing[job.id] = None
         else:
             self.growing.pop(job.id, None)

@@ -24,6 +24,8 @@
 typedef struct {
     PyTypeObject *type; /* of values, with the slot's offset */
     Py_ssize_t offset;
+    PyTypeObject *other; /* the same of the type that was met before: two kinds often take turns */
+    Py_ssize_t other_offset;
     PyObject *owner; /* a module or a class, with its version and what it had; all are borrowed */
     uint64_t version;
     PyObject *value;
@@ -74,6 +76,12 @@ static PyObject *muster_read_of_owner(PyObject *owner, PyObject *name, MusterPla
 
 static PyObject *muster_read_first(PyObject *object, PyObject *name, MusterPlace *place) {
     PyTypeObject *type = Py_TYPE(object);
+    if (type == place->other) {
+        PyObject *value = *(PyObject **)((char *)object + place->other_offset);
+        if (value != NULL) {
+            return Py_NewRef(value);
+        }
+    }
     if (type == &PyModule_Type || PyType_Check(object)) {
         return muster_read_of_owner(object, name, place);
     }
@@ -81,6 +89,8 @@ static PyObject *muster_read_first(PyObject *object, PyObject *name, MusterPlace
     if (found != NULL && Py_IS_TYPE(found, &PyMemberDescr_Type)) {
         PyMemberDef *member = ((PyMemberDescrObject *)found)->d_member;
         if (member->type == T_OBJECT_EX) {
+            place->other = place->type;
+            place->other_offset = place->offset;
             place->offset = member->offset;
             place->type = type;
         }

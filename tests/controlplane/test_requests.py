@@ -13,6 +13,7 @@ from controlplane import events as e
 from controlplane.attempt import HOLDING
 from controlplane.errors import Rejected
 from controlplane.job import ACTIVE, Phase
+from controlplane.job_life import grows
 from controlplane.model import DoneWhen, JobSpec, NodeInfo, Role, Scheduling, TopologyAsk
 from controlplane.queries import node_view, why
 from controlplane.requests import by_rank, of_rank, pod_requests, requests_of
@@ -427,7 +428,7 @@ def test_no_node_is_ever_asked_for_more_than_it_has(infos, queues, policy, jobs,
     check_amounts(box.world)
     for each in [j for j in box.world.jobs.values() if j.phase in ACTIVE][:2]:
         box.finish(each.id)
-    elastic = [j for j in box.world.jobs.values() if j.phase is Phase.RUNNING and j.spec.grows]
+    elastic = [j for j in box.world.jobs.values() if j.phase is Phase.RUNNING and grows(j.spec)]
     if elastic:
         replicas = data.draw(st.integers(1, 4))
         box._do(

@@ -6,6 +6,7 @@ from typing import Any
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane.decider import decide
+from controlplane.job_life import grows
 from controlplane.model import NodeInfo, Slot
 from controlplane.scheduling.fitting import Fit, fit
 from controlplane.scheduling.gangs import gang_of
@@ -111,7 +112,7 @@ def submitted(job: OneJob) -> e.JobSubmitted:
 
 def _runs_small(job: OneJob) -> bool:
     """An elastic gang that runs with fewer ranks than it would like."""
-    return job.spec.grows and job.given.get("copies", 1) == 1
+    return grows(job.spec) and job.given.get("copies", 1) == 1
 
 
 def _unplaced(job: OneJob) -> int:
