@@ -112,9 +112,11 @@ def _is_special(role: Role) -> bool:
 class Alike:
     """The waiting jobs of one shape in order; where starts are planned, also by how long they run."""
 
-    __slots__ = ("by_held", "by_length", "lengths", "order")
+    __slots__ = ("by_held", "by_length", "gpus", "lengths", "order")
 
-    def __init__(self) -> None:
+    def __init__(self, gpus: int) -> None:
+        # How many whole GPUs each of them needs, wherever they are.
+        self.gpus = gpus
         self.order: list[Waiting] = []
         # How long each is expected to run, in the same order; and the same from the shortest up.
         self.lengths: list[float] = []
@@ -212,7 +214,8 @@ class Line:
         shape = shape_of(spec, by_request=self.by_request)
         alike = self.by_shape.get(shape)
         if alike is None:
-            alike = self.by_shape[shape] = Alike()
+            gpus = sum([role.replicas * role.gpus for role in spec.roles if not role.node])
+            alike = self.by_shape[shape] = Alike(gpus)
         return alike
 
     def alike(self) -> dict[Shape, object]:

@@ -91,13 +91,13 @@ class GoingPast:
         free = snapshot.free
         room = free.total
         for shape, alike in snapshot.line(queue).by_shape.items():
-            if shape == head.shape:
+            if alike.gpus > room or shape == head.shape:
                 continue
             index = bisect_right(alike.order, after)
             if index == len(alike.order):
                 continue
             gang = snapshot.gang(alike.order[index][3])
-            if gang.gpus <= room and (is_grouped(gang) or self._fits(gang, free)):
+            if is_grouped(gang) or self._fits(gang, free):
                 offers.append((alike.order[index], index, alike))
         heapq.heapify(offers)
         return offers
