@@ -43,6 +43,7 @@ class SimpyClock:
         # Adding the origin may round a deadline down; who waited for it still sees it reached.
         self._reached = float("-inf")
         self._bell: _Bell | None = None
+        self._rung = False
         self._until: float | None = None
         self._woken = False
         # The times of the timeouts that are under way, the next one last. A wait makes a new one
@@ -54,9 +55,9 @@ class SimpyClock:
 
     async def wait(self, until: float | None) -> None:
         assert self._bell is None, "a clock has one waiter"
-        self._bell, self._until = _Bell(self._env), until
+        self._bell, self._rung, self._until = _Bell(self._env), False, until
         if self._woken or (until is not None and until <= self.now()):
-            self._bell.ring()
+            self._ring()
         elif until is not None:
             self._set_alarm(until)
         try:
@@ -66,8 +67,15 @@ class SimpyClock:
 
     def wake(self) -> None:
         self._woken = True
-        if self._bell is not None:
-            self._bell.ring()
+        self._ring()
+
+    def _ring(self) -> None:
+        """Resumes whoever waits, after all else that happens at this instant."""
+        bell = self._bell
+        if bell is not None and not self._rung:
+            self._rung = True
+            bell._ok, bell._value = True, None
+            self._env.schedule(bell, LAST)
 
     def _set_alarm(self, until: float) -> None:
         if self._alarms and self._alarms[-1] <= until:
@@ -82,19 +90,13 @@ class SimpyClock:
             return
         if self._until <= max(at, self.now()):
             self._reached = max(self._reached, self._until)
-            self._bell.ring()
+            self._ring()
         else:
             self._set_alarm(self._until)
 
 
 class _Bell(Event):
-    """Resumes its one waiter, after all else that happens at the instant it rings."""
-
-    def ring(self) -> None:
-        if not self.triggered:
-            self._ok = True
-            self._value = None
-            self.env.schedule(self, LAST)
+    """What a coroutine awaits."""
 
     def __await__(self) -> Generator[Event, Any, None]:
         yield self

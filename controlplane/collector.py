@@ -12,7 +12,7 @@ from contextlib import contextmanager
 # After how many new objects the young ones are looked through; of how many such rounds every one
 # takes in the middle-aged, and of how many of those every one takes in all. What libraries leave
 # behind in cycles meanwhile is some megabytes.
-SELDOM = (50_000, 20, 100)
+SELDOM = (200_000, 20, 100)
 
 
 @contextmanager
