@@ -37,7 +37,6 @@ class CannotCompile(Exception):
 
 
 def build() -> None:
-    require_compiler()
     modules = compiled_modules()
     if found := [line for module in modules for line in surprises(module)]:
         raise CannotCompile("\n".join(["these would be something else:", *found]))
@@ -53,6 +52,8 @@ def build() -> None:
 
 
 def require_compiler() -> None:
+    if sys.platform != "linux":
+        raise CannotCompile("the core is compiled on Linux only")
     include = Path(sysconfig.get_paths()["include"]) / "Python.h"
     if not include.exists():
         raise CannotCompile("Python's headers are missing; on Debian: apt-get install python3-dev")
@@ -110,16 +111,22 @@ def _compile(extensions: Sequence[Any], tree: Path) -> None:
     (C_FILES / "objects").mkdir()
     largest_first = sorted(objects, key=lambda it: -Path(it[1]).stat().st_size)
     include = [f"-I{folder}" for folder in (*_include(extensions), C_FILES)]
-    with ThreadPoolExecutor(os.cpu_count()) as workers:
-        compiling = [
-            workers.submit(_run, [*_QUICKLY, *include, "-c", one[1], "-o", str(objects[one])])
-            for one in largest_first
+    compiling = [
+        [*_QUICKLY, *include, "-c", one[1], "-o", str(objects[one])] for one in largest_first
+    ]
+    linking = [
+        [
+            "-shared",
+            *[str(objects[extension.name, source]) for source in extension.sources],
+            "-o",
+            str(_library(extension.name, tree)),
         ]
-        for done in compiling:
-            done.result()
-        for extension in extensions:
-            parts = [str(objects[extension.name, source]) for source in extension.sources]
-            workers.submit(_run, ["-shared", *parts, "-o", str(_library(extension.name, tree))])
+        for extension in extensions
+    ]
+    with ThreadPoolExecutor(os.cpu_count()) as workers:
+        for calls in (compiling, linking):
+            # Whoever failed is heard of when all are asked for what they have done.
+            list(workers.map(_run, calls))
 
 
 def _include(extensions: Sequence[Any]) -> list[str]:
@@ -134,16 +141,17 @@ def _library(module: str, tree: Path) -> Path:
 def _run(words: Sequence[str]) -> None:
     done = subprocess.run([_compiler(), *words], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise CannotCompile(f"the compiler stopped at {words[-3]}:\n{done.stderr[-2_000:]}")
+        raise CannotCompile(f"the compiler stopped at {words[-1]}:\n{done.stderr[-2_000:]}")
 
 
 def main() -> int:
-    if not is_true():
-        print("compiling the core: a minute or two ...", flush=True)
-        try:
+    try:
+        if not is_true():
+            require_compiler()
+            print("compiling the core: a minute or two ...", flush=True)
             build()
-        except CannotCompile as error:
-            print(f"Muster runs as it is written: {error}", file=sys.stderr)
-            return 1
+    except CannotCompile as error:
+        print(f"Muster runs as it is written: {error}", file=sys.stderr)
+        return 1
     print(f"Muster runs compiled while its sources stay as they are: {TREE.relative_to(ROOT)}")
     return 0

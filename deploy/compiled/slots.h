@@ -26,7 +26,7 @@ typedef struct {
     Py_ssize_t offset;
     PyTypeObject *other; /* the same of the type that was met before: two kinds often take turns */
     Py_ssize_t other_offset;
-    PyObject *owner; /* a module or a class, with its version and what it had; all are borrowed */
+    PyObject *owner; /* a module or a class, and what it had while it had this version */
     uint64_t version;
     PyObject *value;
 } MusterPlace;
@@ -89,10 +89,12 @@ static PyObject *muster_read_first(PyObject *object, PyObject *name, MusterPlace
     if (found != NULL && Py_IS_TYPE(found, &PyMemberDescr_Type)) {
         PyMemberDef *member = ((PyMemberDescrObject *)found)->d_member;
         if (member->type == T_OBJECT_EX) {
+            /* A type that is remembered stays, so that no other one comes to lie in its place. */
+            Py_XDECREF(place->other);
             place->other = place->type;
             place->other_offset = place->offset;
             place->offset = member->offset;
-            place->type = type;
+            place->type = (PyTypeObject *)Py_NewRef(type);
         }
     }
     return PyObject_GetAttr(object, name);
