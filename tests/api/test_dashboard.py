@@ -77,6 +77,8 @@ async def test_the_past_is_seen_as_it_was_and_nothing_is_offered_there() -> None
         await server.call("POST", "/v1/jobs", native("two", gpus=8))
         await page.open(f"{server.url}/#/")
         await page.until(f"{ROWS}.length === 2")
+        # The slider is shown once the page knows how many events there are.
+        await page.until("!document.getElementById('time').hidden")
         await page.run(
             f"position.value = {then['head']}; position.dispatchEvent(new Event('change'))"
         )

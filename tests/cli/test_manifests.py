@@ -34,6 +34,9 @@ def test_a_job_is_shown_in_the_native_form_and_can_be_submitted_again(muster: Mu
     assert json.loads(native)["kind"] == "Job"
 
     muster("delete", name)
+    while muster("get", name).code == 0:
+        # Its name is free once its last rank is gone.
+        pass
     again = muster("submit", "-", stdin=native)
     assert again.code == 0, again.err
 
