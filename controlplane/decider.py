@@ -14,7 +14,7 @@ from controlplane import events as e
 from controlplane import restart
 from controlplane.admission import admit, require_fit
 from controlplane.attempt import HOLDING, LIVE
-from controlplane.draft import Draft
+from controlplane.draft import Decided, Draft
 from controlplane.errors import Rejected
 from controlplane.image import Node
 from controlplane.job import ACTIVE, Job, Phase
@@ -37,13 +37,13 @@ def unfold(world: World, command: c.AnyCommand) -> Sequence[c.AnyCommand]:
     return parts_of(world, command) if isinstance(command, c.ReportCluster) else (command,)
 
 
-def decide(world: World, command: c.AnyCommand, now: float) -> list[e.Event]:
+def decide(world: World, command: c.AnyCommand, now: float) -> Decided:
     """The events that an unfolded command makes happen; if it raises Rejected, nothing happens."""
     match command:
         case c.ReportRanks():
             return ranks_reported(world, command, now)
         case c.SubmitJob():
-            return _submit(world, command)
+            return Decided(_submit(world, command))
         case (
             c.CancelJob()
             | c.SuspendJob()
@@ -54,19 +54,19 @@ def decide(world: World, command: c.AnyCommand, now: float) -> list[e.Event]:
         ):
             return _change(world, command, now)
         case c.ReportNode():
-            return node_reported(world, command)
+            return Decided(node_reported(world, command))
         case c.ReportNodeLost():
-            return node_lost(world, command, now)
+            return Decided(node_lost(world, command, now))
         case c.ReportNodeRemoved():
-            return node_removed(world, command, now)
+            return Decided(node_removed(world, command, now))
         case c.ReportSurveyed():
-            return [] if world.surveyed else [e.ClusterSurveyed()]
+            return Decided([] if world.surveyed else [e.ClusterSurveyed()])
         case c.ReportCluster():
             raise AssertionError("a survey is unfolded before it is decided")
         case c.DefineQueue() | c.RemoveQueue() | c.SetPolicy():
-            return configured(world, command)
+            return Decided(configured(world, command))
         case c.CordonNode() | c.UncordonNode() | c.DrainNode():
-            return _mark(world, command, now)
+            return Decided(_mark(world, command, now))
         case _:
             assert_never(command)
 
@@ -116,11 +116,11 @@ def _drain(world: World, node: Node, now: float) -> list[e.Event]:
         message = f"node {node.name} is being drained"
         ledger = Restart(now, attempt.number, Cause.PREEMPTION, spends, message=message)
         stop_attempt(draft, restart.again(job, ledger, now))
-        decided += settle(draft)
+        decided += settle(draft).events
     return decided
 
 
-def _change(world: World, command: JobRequest, now: float) -> list[e.Event]:
+def _change(world: World, command: JobRequest, now: float) -> Decided:
     """Events for a request about a job that exists."""
     job = find_job(world, command.namespace, command.name)
     if command.job not in ("", job.id):

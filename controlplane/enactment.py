@@ -7,7 +7,7 @@ were made, so each finds the world as the pass had left it.
 from controlplane import events as e
 from controlplane import restart
 from controlplane.asks import asks_of
-from controlplane.draft import Draft
+from controlplane.draft import Decided, Draft
 from controlplane.job import ACTIVE, CLAIMED, Job
 from controlplane.model import Cause, Restart
 from controlplane.scheduling.cycle import placed
@@ -26,12 +26,12 @@ from controlplane.settling import settle, stop_attempt
 from controlplane.world import World
 
 
-def enact(world: World, decision: Decision, now: float) -> list[e.Event]:
+def enact(world: World, decision: Decision, now: float) -> Decided:
     """The events that a decision makes happen."""
     job = world.jobs[decision.job]
     match decision:
         case Start():
-            return [placed(world, job, decision.fit, now)]
+            return Decided([placed(world, job, decision.fit, now)])
         case Evict():
             moved = decision.moves_to is not None
             cause = Cause.CONSOLIDATION if moved else Cause.PREEMPTION
@@ -43,21 +43,22 @@ def enact(world: World, decision: Decision, now: float) -> list[e.Event]:
         case Replace():
             assert job.attempt is not None
             number = job.attempt.number
-            return [e.RanksReplaced(job.id, number, decision.ranks, decision.slots)]
+            return Decided([e.RanksReplaced(job.id, number, decision.ranks, decision.slots)])
         case Hold():
             first = decision.reasons[0]
             if job.held == first.code:
-                return []
-            return [e.GangHeld(job.id, first.code, first.message, first.needed, first.available)]
+                return Decided([])
+            needed, available = first.needed, first.available
+            return Decided([e.GangHeld(job.id, first.code, first.message, needed, available)])
         case Claim():
             # Nothing happens yet, but the next pass lets whoever claims have its place first.
             if job.held == CLAIMED:
-                return []
+                return Decided([])
             message = "it starts as soon as those have left who make room for it"
-            return [e.GangHeld(job.id, CLAIMED, message)]
+            return Decided([e.GangHeld(job.id, CLAIMED, message)])
 
 
-def _stop(world: World, job: Job, cause: Cause, message: str, now: float) -> list[e.Event]:
+def _stop(world: World, job: Job, cause: Cause, message: str, now: float) -> Decided:
     """The attempt ends for no fault of its own; it may start again as soon as there is room."""
     draft = Draft(job, now, world.position)
     assert job.attempt is not None, job
@@ -71,7 +72,7 @@ def _stop(world: World, job: Job, cause: Cause, message: str, now: float) -> lis
     return settle(draft)
 
 
-def _shrink(world: World, job: Job, decision: Shrink, now: float) -> list[e.Event]:
+def _shrink(world: World, job: Job, decision: Shrink, now: float) -> Decided:
     """Ranks that the gang can do without are let go; it gets others when there is room again."""
     draft = Draft(job, now, world.position)
     assert job.attempt is not None, job

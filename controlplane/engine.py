@@ -20,7 +20,7 @@ from controlplane import events as e
 from controlplane.codec import EVENT_TYPES
 from controlplane.commands import AnyCommand
 from controlplane.decider import decide, unfold
-from controlplane.draft import outcome
+from controlplane.draft import Decided
 from controlplane.effects import Effect, Survey, Tidy, newly_wanted, wanted
 from controlplane.errors import Rejected
 from controlplane.image import Receipt
@@ -155,7 +155,7 @@ class Engine:
         step = self._begin()
         if not self._options.carries_on:
             options = self._options
-            step.record([e.EngineStarted(self._epoch, options.release, options.address)])
+            step.record(Decided([e.EngineStarted(self._epoch, options.release, options.address)]))
             self._decide_what_is_due(step)
             self._place_gangs(step)
         if step.batch:
@@ -213,21 +213,22 @@ class Engine:
         first: e.Event | None = None
         try:
             for part in unfold(world, command):
-                if events := decide(world, part, step.now):
-                    step.record(events, command.id, command.actor)
-                    first = first or events[0]
+                decided = decide(world, part, step.now)
+                if decided.events:
+                    step.record(decided, command.id, command.actor)
+                    first = first or decided.events[0]
         except Rejected as refusal:
             return refusal
         # A command that changed nothing leaves no receipt behind, and may be asked again.
         return Receipt(world.position, "" if first is None else first.stream)
 
     def _decide_what_is_due(self, step: "_Step") -> None:
-        while events := next_due(self.world, step.now):
-            step.record(events)
+        while (decided := next_due(self.world, step.now)).events:
+            step.record(decided)
 
     def _place_gangs(self, step: "_Step") -> None:
-        for events in one_pass(self.world, step.now):
-            step.record(events)
+        for decided in one_pass(self.world, step.now):
+            step.record(decided)
 
     def _answer(self, step: "_Step") -> None:
         """The step is in the log: the world may be seen again."""
@@ -314,10 +315,11 @@ class _Step:
         self._world = world
         self._before: dict[str, Job | None] = {}
 
-    def record(self, events: list[e.Event], cause: str = "", actor: str = "") -> None:
+    def record(self, decided: Decided, cause: str = "", actor: str = "") -> None:
         """Takes in what was decided on the world as it is."""
         world, now = self._world, self.now
-        if (job := outcome(events)) is not None:
+        events, job = decided.events, decided.outcome
+        if job is not None:
             self._before.setdefault(job.id, world.jobs[job.id])
         else:
             for event in events:

@@ -7,6 +7,7 @@ there is one place that says which decisions a step makes, and after what.
 from collections.abc import Iterator
 
 from controlplane import events as e
+from controlplane.draft import Decided
 from controlplane.enactment import enact
 from controlplane.job import Job
 from controlplane.scheduling.cycle import Pass
@@ -41,17 +42,17 @@ MAKES_ROOM: frozenset[type[e.Event]] = frozenset(
 )
 
 
-def next_due(world: World, now: float) -> list[e.Event]:
+def next_due(world: World, now: float) -> Decided:
     """What is due for the job that is longest overdue; empty if nothing is."""
     job = world.next_due(now)
     if job is None:
-        return []
-    events = due(job, now, world.position)
-    assert events, f"something was due for {job}, but nothing came of it"
-    return events
+        return Decided([])
+    decided = due(job, now, world.position)
+    assert decided.events, f"something was due for {job}, but nothing came of it"
+    return decided
 
 
-def one_pass(world: World, now: float) -> Iterator[list[e.Event]]:
+def one_pass(world: World, now: float) -> Iterator[Decided]:
     """The events of one scheduling pass, decision by decision.
 
     Each decision is to be taken into the world before the next one is asked for.
@@ -62,11 +63,12 @@ def one_pass(world: World, now: float) -> Iterator[list[e.Event]]:
     explains = _explains if world.policy.records_reasons else None
     decisions = Pass(snapshot, explains, everyone=False).run()
     for decision in decisions:
-        if events := enact(world, decision, now):
-            yield events
+        decided = enact(world, decision, now)
+        if decided.events:
+            yield decided
     if world.growing:
         for event in grow(snapshot, decisions):
-            yield [event]
+            yield Decided([event])
 
 
 def _explains(job: Job, code: str) -> bool:

@@ -14,7 +14,7 @@ from controlplane.codec import check_chain, from_row
 from controlplane.collector import collector_at_rest
 from controlplane.decider import decide
 from controlplane.difference import Difference, Said
-from controlplane.draft import outcome
+from controlplane.draft import Decided
 from controlplane.errors import LogCorrupt, Rejected
 from controlplane.initiative import MAKES_ROOM, next_due, one_pass
 from controlplane.job import Job
@@ -101,7 +101,7 @@ class Redecider:
         """Takes in what belongs together from here on; returns where the next begins."""
         world, recorded = self.world, events[first]
         if type(recorded.event) is e.EngineStarted:
-            return self._accept(events, first, [recorded.event])
+            return self._accept(events, first, Decided([recorded.event]))
         closest: Difference | None = None
         for command in candidates(world, events, first):
             if command.id and command.id in world.receipts:
@@ -114,24 +114,24 @@ class Redecider:
                 why = f"today this is refused ({refusal.code}): {refusal.message}"
                 closest = _nearer(closest, _differ(events, first, (), why))
                 continue
-            difference = self._compare(events, first, decided, command.id, command.actor)
+            difference = self._compare(events, first, decided.events, command.id, command.actor)
             if difference is None:
                 return self._accept(events, first, decided)
             closest = _nearer(closest, difference)
         return self._own(events, first, now, closest)
 
-    def _accept(self, events: Sequence[e.Recorded], first: int, decided: Sequence[e.Event]) -> int:
+    def _accept(self, events: Sequence[e.Recorded], first: int, decided: Decided) -> int:
         """Takes in what was found to be decided alike, as far as the log has it."""
         # A command that decides nothing leaves nothing behind; something recorded came of this one.
-        assert decided, events[first]
+        assert decided.events, events[first]
         batch = events[first : first + len(decided)]
         try:
-            self._apply(batch, outcome(decided) if len(batch) == len(decided) else None)
+            self._apply(batch, decided.outcome if len(batch) == len(decided) else None)
         except (AssertionError, LookupError) as error:
             told = f"this cannot have happened: {error}"
             raise LogCorrupt(self.world.position + 1, told) from error
         if not self._room:
-            self._room = not MAKES_ROOM.isdisjoint(map(type, decided[: len(batch)]))
+            self._room = not MAKES_ROOM.isdisjoint(map(type, decided.events[: len(batch)]))
         self._passed = False
         return first + len(batch)
 
@@ -151,8 +151,8 @@ class Redecider:
         self, events: Sequence[e.Recorded], first: int, now: float, closest: Difference | None
     ) -> int:
         overdue = next_due(self.world, now)
-        if overdue:
-            difference = self._compare(events, first, overdue, "", "")
+        if overdue.events:
+            difference = self._compare(events, first, overdue.events, "", "")
             if difference is None:
                 return self._accept(events, first, overdue)
             raise Differs(closest or difference)
@@ -168,7 +168,7 @@ class Redecider:
             raise Differs(_differ(events, first, (), why))
         index = first
         for decided in one_pass(self.world, now):
-            difference = self._compare(events, index, decided, "", "")
+            difference = self._compare(events, index, decided.events, "", "")
             if difference is not None:
                 raise Differs(closest if closest and index == first else difference)
             if index == len(events):
@@ -185,12 +185,14 @@ class Redecider:
         if not self._whole:
             self._room = self._passed = False
             return
-        if not self._passed and (overdue := next_due(self.world, now)):
-            raise Differs(_left_undone(position, now, overdue, "this was due and was not done"))
+        if not self._passed and (overdue := next_due(self.world, now)).events:
+            raise Differs(
+                _left_undone(position, now, overdue.events, "this was due and was not done")
+            )
         if self._room:
             undone = next(one_pass(self.world, now), None)
-            if undone:
-                raise Differs(_left_undone(position, now, undone, "there was room for this"))
+            if undone is not None:
+                raise Differs(_left_undone(position, now, undone.events, "there was room for this"))
         self._room = self._passed = False
 
     def _compare(

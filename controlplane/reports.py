@@ -5,7 +5,7 @@ from collections.abc import Collection
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane.attempt import LIVE, Attempt, RankState
-from controlplane.draft import Draft
+from controlplane.draft import Decided, Draft
 from controlplane.image import Node
 from controlplane.job import Job
 from controlplane.model import Cause, Restart, RestartRule
@@ -21,10 +21,10 @@ _STAYING = (RankState.PENDING, RankState.RUNNING)
 LEDGER_ENTRIES_MAX = 100
 
 
-def ranks_reported(world: World, report: c.ReportRanks, now: float) -> list[e.Event]:
+def ranks_reported(world: World, report: c.ReportRanks, now: float) -> Decided:
     job = world.jobs.get(report.job)
     if job is None or job.attempt is None or job.attempt.number != report.attempt:
-        return []
+        return Decided([])
     draft, attempt = Draft(job, now, world.position), job.attempt
     run, gone = report.incarnation, report.gone
     for rank, commit in report.commits:
@@ -43,7 +43,7 @@ def ranks_reported(world: World, report: c.ReportRanks, now: float) -> list[e.Ev
         draft.add(e.RanksGone(job.id, attempt.number, left))
     if (report.leaving or report.restarted or report.stuck) and attempt.state in LIVE:
         _add_rarer_news(draft, attempt, report, ended)
-    return settle(draft) if draft else []
+    return settle(draft) if draft.events else draft
 
 
 def _news(
@@ -169,7 +169,7 @@ def node_lost(world: World, report: c.ReportNodeLost, now: float) -> list[e.Even
             draft = Draft(job, now, world.position + len(decided))
             lost = tuple(i for i in ranks if attempt.ranks[i].state is not RankState.LOST)
             draft.add(e.RanksLost(job.id, attempt.number, lost, report.message))
-            decided += settle(draft)
+            decided += settle(draft).events
     return decided
 
 
@@ -186,5 +186,5 @@ def node_removed(world: World, report: c.ReportNodeRemoved, now: float) -> list[
         if attempt.state in LIVE:
             draft.add(e.RanksLost(job.id, attempt.number, tuple(ranks), "its node was removed"))
         draft.add(e.RanksGone(job.id, attempt.number, tuple(ranks)))
-        decided += settle(draft)
+        decided += settle(draft).events
     return decided

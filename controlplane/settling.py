@@ -19,7 +19,7 @@ from controlplane.attempt import (
     launched_at,
 )
 from controlplane.attempt_life import is_missing, missing, staying
-from controlplane.draft import Draft
+from controlplane.draft import Decided, Draft
 from controlplane.job import ACTIVE, FINISHED, Job, Phase
 from controlplane.model import (
     PLATFORM_CAUSES,
@@ -191,7 +191,7 @@ _BLAMELESS = frozenset(
 )
 
 
-def due(job: Job, now: float, position: int) -> list[e.Event]:
+def due(job: Job, now: float, position: int) -> Decided:
     """What the passing of time has brought about since `position`. Empty if nothing was due."""
     draft = Draft(job, now, position)
     spec, attempt = job.spec, job.attempt

@@ -11,7 +11,7 @@ from controlplane import codec
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane.decider import decide
-from controlplane.draft import outcome
+from controlplane.draft import Decided
 from controlplane.effects import LaunchGang, StopGang, wanted
 from controlplane.enactment import enact
 from controlplane.errors import Rejected
@@ -193,12 +193,12 @@ class Live:
         self.now = 0.0
         self.ends: dict[str, Phase] = {}
 
-    def record(self, events) -> None:
+    def record(self, events: Decided) -> None:
         """As the engine does it: together, and not folded again if the decision knows the job."""
         after = self.world.position + 1
         batch = [e.Recorded(i, self.now, event) for i, event in enumerate(events, after)]
         if batch:
-            self.world.apply_together(batch, outcome(events))
+            self.world.apply_together(batch, events.outcome)
         self.log += batch
         for event in events:
             self._note_ends(event)
@@ -238,7 +238,7 @@ class Live:
         decisions = decide_pass(snapshot, lambda job, code: job.held != code)
         for decision in decisions:
             self.record(enact(self.world, decision, self.now))
-        self.record(grow(snapshot, decisions))
+        self.record(Decided([*grow(snapshot, decisions)]))
 
     def scale(self) -> None:
         """Somebody makes every running elastic gang larger, or small again."""
@@ -279,7 +279,7 @@ class Live:
 
 def run(seed: int) -> Live:
     live = Live()
-    live.record([e.QueueDefined(Queue("q2")), e.NodeReported("n1", NodeInfo("n1", 8))])
+    live.record(Decided([e.QueueDefined(Queue("q2")), e.NodeReported("n1", NodeInfo("n1", 8))]))
     for thing in history(seed):
         live.do(thing)
         live.world.check()
