@@ -98,7 +98,8 @@ def _generate(modules: Sequence[str]) -> Sequence[Any]:
 
 def know_places(text: str) -> str:
     """Generated C in which every look-up of a constant remembers where it was found."""
-    return _CONSTANT.sub(r"\1Muster\3\4", text)
+    text = _CONSTANT.sub(r"\1Muster\3\4", text)
+    return text.replace(" = PyObject_Vectorcall(", " = MusterObject_Vectorcall(")
 
 
 def _compile(extensions: Sequence[Any], tree: Path) -> None:

@@ -2,9 +2,10 @@
  *
  * mypyc reads a field of a foreign object by its name, every time. The interpreter does better: it
  * remembers at each place in the code where the field was found last, and looks again only if the
- * type is another one. The same is done here, for the three things that the core asks most:
+ * type is another one. The same is done here, for what the core asks most:
  *
  *   fields of values     a slot at a fixed offset of the type that was met last
+ *   named tuples         made in place; by itself a class calls a function of its own for each
  *   members and globals  known as long as the version of the class, module or dictionary is the same
  *   isinstance           a walk over base classes, unless the metaclass has a say of its own
  *
@@ -74,6 +75,53 @@ static PyObject *muster_read_of_owner(PyObject *owner, PyObject *name, MusterPla
     return value;
 }
 
+/* The function that makes a class's named tuples; NULL if they are none, or of a subclass. */
+static PyObject *muster_maker(PyTypeObject *type) {
+    if (type->tp_base != &PyTuple_Type) {
+        return NULL;
+    }
+    PyObject *maker = PyObject_GetAttrString((PyObject *)type, "__new__");
+    PyObject *module = maker != NULL && PyFunction_Check(maker) ? PyFunction_GetModule(maker) : NULL;
+    /* That is what the standard library calls it, and nobody else. */
+    PyObject *prefix = PyUnicode_FromString("namedtuple_");
+    if (module == NULL || prefix == NULL || !PyUnicode_Check(module) ||
+        PyUnicode_Tailmatch(module, prefix, 0, PY_SSIZE_T_MAX, -1) != 1) {
+        Py_CLEAR(maker);
+    }
+    Py_XDECREF(prefix);
+    PyErr_Clear();
+    return maker;
+}
+
+/* The names of a named tuple's fields, or NULL. */
+static PyObject *muster_fields(PyTypeObject *type) {
+    PyObject *maker = muster_maker(type);
+    PyObject *fields = maker == NULL ? NULL : PyDict_GetItemString(type->tp_dict, "_fields");
+    Py_XDECREF(maker);
+    return fields != NULL && PyTuple_CheckExact(fields) ? fields : NULL;
+}
+
+/* Where all objects of this type have this field, or 0. */
+static Py_ssize_t muster_offset(PyTypeObject *type, PyObject *name) {
+    PyObject *found = _PyType_Lookup(type, name);
+    if (found == NULL) {
+        return 0;
+    }
+    if (Py_IS_TYPE(found, &PyMemberDescr_Type)) {
+        PyMemberDef *member = ((PyMemberDescrObject *)found)->d_member;
+        return member->type == T_OBJECT_EX ? member->offset : 0;
+    }
+    if (strcmp(Py_TYPE(found)->tp_name, "_collections._tuplegetter") == 0) {
+        PyObject *fields = muster_fields(type);
+        Py_ssize_t index = fields == NULL ? -1 : PySequence_Index(fields, name);
+        if (index >= 0) {
+            return offsetof(PyTupleObject, ob_item) + index * sizeof(PyObject *);
+        }
+        PyErr_Clear();
+    }
+    return 0;
+}
+
 static PyObject *muster_read_first(PyObject *object, PyObject *name, MusterPlace *place) {
     PyTypeObject *type = Py_TYPE(object);
     if (type == place->other) {
@@ -85,17 +133,14 @@ static PyObject *muster_read_first(PyObject *object, PyObject *name, MusterPlace
     if (type == &PyModule_Type || PyType_Check(object)) {
         return muster_read_of_owner(object, name, place);
     }
-    PyObject *found = _PyType_Lookup(type, name);
-    if (found != NULL && Py_IS_TYPE(found, &PyMemberDescr_Type)) {
-        PyMemberDef *member = ((PyMemberDescrObject *)found)->d_member;
-        if (member->type == T_OBJECT_EX) {
-            /* A type that is remembered stays, so that no other one comes to lie in its place. */
-            Py_XDECREF(place->other);
-            place->other = place->type;
-            place->other_offset = place->offset;
-            place->offset = member->offset;
-            place->type = (PyTypeObject *)Py_NewRef(type);
-        }
+    Py_ssize_t offset = muster_offset(type, name);
+    if (offset > 0) {
+        /* A type that is remembered stays, so that no other one comes to lie in its place. */
+        Py_XDECREF(place->other);
+        place->other = place->type;
+        place->other_offset = place->offset;
+        place->offset = offset;
+        place->type = (PyTypeObject *)Py_NewRef(type);
     }
     return PyObject_GetAttr(object, name);
 }
@@ -149,6 +194,62 @@ static int muster_isinstance(PyObject *object, PyObject *class) {
     return PyType_IsSubtype(Py_TYPE(object), (PyTypeObject *)class);
 }
 
+/* One place in the code that calls something. */
+typedef struct {
+    PyTypeObject *type; /* a named tuple's class that was called here */
+    Py_ssize_t size;
+    PyObject *defaults; /* of its last fields, or NULL */
+    int others; /* how often something else was: such a place is left alone */
+} MusterCall;
+
+static void muster_learn_to_make(PyTypeObject *type, MusterCall *place) {
+    PyObject *fields = muster_fields(type);
+    place->others++;
+    if (fields == NULL) {
+        return;
+    }
+    PyObject *maker = muster_maker(type);
+    Py_XSETREF(place->defaults, Py_XNewRef(PyFunction_GetDefaults(maker)));
+    Py_DECREF(maker);
+    Py_XSETREF(place->type, (PyTypeObject *)Py_NewRef(type));
+    place->size = PyTuple_GET_SIZE(fields);
+}
+
+static PyObject *muster_make_tuple(MusterCall *place, PyObject *const *values, Py_ssize_t count) {
+    PyTypeObject *type = place->type;
+    Py_ssize_t given = place->defaults == NULL ? 0 : PyTuple_GET_SIZE(place->defaults);
+    Py_ssize_t first = place->size - given; /* that need not be told */
+    if (count > place->size || count < first) {
+        return NULL;
+    }
+    PyObject *made = type->tp_alloc(type, place->size);
+    if (made == NULL) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < place->size; i++) {
+        PyObject *value = i < count ? values[i] : PyTuple_GET_ITEM(place->defaults, i - first);
+        PyTuple_SET_ITEM(made, i, Py_NewRef(value));
+    }
+    return made;
+}
+
+static PyObject *muster_call(PyObject *called, PyObject *const *arguments, size_t count,
+                             PyObject *names, MusterCall *place) {
+    if (names == NULL && place->others < 3 && PyType_Check(called) &&
+        PyType_HasFeature((PyTypeObject *)called, Py_TPFLAGS_TUPLE_SUBCLASS)) {
+        if ((PyTypeObject *)called != place->type) {
+            muster_learn_to_make((PyTypeObject *)called, place);
+        }
+        if ((PyTypeObject *)called == place->type) {
+            PyObject *made = muster_make_tuple(place, arguments, PyVectorcall_NARGS(count));
+            if (made != NULL) {
+                return made;
+            }
+        }
+    }
+    return PyObject_Vectorcall(called, arguments, count, names);
+}
+
 /* In generated code these stand where the name or the key is a constant; see `build.py`. */
 #define MusterObject_GetAttr(object, name)     \
     ({                                         \
@@ -159,5 +260,10 @@ static int muster_isinstance(PyObject *object, PyObject *class) {
     ({                                      \
         static MusterEntry entry;           \
         muster_find((dict), (key), &entry); \
+    })
+#define MusterObject_Vectorcall(called, arguments, count, names)          \
+    ({                                                                    \
+        static MusterCall place;                                          \
+        muster_call((called), (arguments), (count), (names), &place);     \
     })
 #define PyObject_IsInstance muster_isinstance
