@@ -5,15 +5,14 @@ alone; what machines, networks and images cost is the simulator's business.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
-
-import simpy
+from functools import partial
 
 from controlplane import commands as c
 from controlplane.attempt import RankState
 from controlplane.effects import Effect, LaunchGang, StopGang, Survey, Tidy, ranks_to_run
 from controlplane.job import Job
 from controlplane.model import Cause, Exit, NodeInfo
+from simulator.virtual_time import VirtualTime
 
 Running = tuple[str, int]
 # Ranks of which something is there that can be stopped.
@@ -21,8 +20,8 @@ _STOPPED = (RankState.PENDING, RankState.RUNNING, RankState.LOST)
 
 
 class InstantCluster:
-    def __init__(self, env: simpy.Environment, nodes: Iterable[NodeInfo] = ()) -> None:
-        self._env = env
+    def __init__(self, env: VirtualTime, nodes: Iterable[NodeInfo] = ()) -> None:
+        self._agenda = env.agenda
         self.nodes = {node.name: node for node in nodes}
         self.down: set[str] = set()
         # Jobs whose ranks never come up.
@@ -82,13 +81,10 @@ class InstantCluster:
         if known.keys() == wanted and (started_any or key not in self._ends):
             # Whoever is made whole again does its work from the start.
             self._ends[key] = self._ends.get(key, 0) + 1
-            ending = self._env.timeout(job.spec.workload.duration_s, (key, self._ends[key]))
-            assert ending.callbacks is not None
-            ending.callbacks.append(self._ended)
+            ended = partial(self._ended, key, self._ends[key])
+            self._agenda.call_after(job.spec.workload.duration_s, ended)
 
-    def _ended(self, event: simpy.Event) -> None:
-        told: Any = event.value
-        key, turn = told
+    def _ended(self, key: Running, turn: int) -> None:
         if self._ends.get(key) == turn and key in self._ranks:
             self.finish(*key)
 

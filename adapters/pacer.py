@@ -7,9 +7,8 @@ the pacer look again, for there may be something new to wait for.
 import math
 from typing import NoReturn
 
-import simpy
-
 from controlplane.ports import Clock
+from simulator.virtual_time import VirtualTime
 
 # After so many events the others get their turn, however far behind the model is.
 EVENTS_MAX = 1000
@@ -18,7 +17,7 @@ EVENTS_MAX = 1000
 class Pacer:
     """`clock` is the pacer's own to wait on; `origin` is what it shows at the model's time 0."""
 
-    def __init__(self, env: simpy.Environment, clock: Clock, *, origin: float) -> None:
+    def __init__(self, env: VirtualTime, clock: Clock, *, origin: float) -> None:
         self._env = env
         self._clock = clock
         self._origin = origin

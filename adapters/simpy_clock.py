@@ -7,17 +7,15 @@ resumes after every other event of that instant.
 from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
 
-import simpy
-from simpy.events import Event, EventPriority, Process, Timeout
+from simpy.events import Event, Process
+
+from simulator.agenda import AFTER_LAST, LAST
+from simulator.virtual_time import VirtualTime
 
 T = TypeVar("T")
 
-# SimPy takes the lowest number first, and its own events have 0 and 1.
-LAST = EventPriority(2)
-_AFTER_LAST = EventPriority(3)
 
-
-def as_process(env: simpy.Environment, coroutine: Coroutine[Any, Any, T]) -> Process:
+def as_process(env: VirtualTime, coroutine: Coroutine[Any, Any, T]) -> Process:
     """Runs a coroutine that awaits nothing but SimPy events; the process's value is its result."""
     return env.process(_steps(coroutine))
 
@@ -26,19 +24,20 @@ def _steps(coroutine: Coroutine[Any, Any, T]) -> Generator[Event, Any, T]:
     return (yield from coroutine.__await__())
 
 
-def closing(env: simpy.Environment, at: float) -> Event:
+def closing(env: VirtualTime, at: float) -> Event:
     """An event at the environment's time `at`, after all else that happens then."""
     event = Event(env)
     event._ok, event._value = True, None
-    env.schedule(event, _AFTER_LAST, max(0.0, at - env.now))
+    env.agenda.schedule(event, AFTER_LAST, max(0.0, at - env.now))
     return event
 
 
 class SimpyClock:
     """`origin` is the time that is shown when the environment's time is 0."""
 
-    def __init__(self, env: simpy.Environment, *, origin: float = 0.0) -> None:
+    def __init__(self, env: VirtualTime, *, origin: float = 0.0) -> None:
         self._env = env
+        self._agenda = env.agenda
         self._origin = origin
         # Adding the origin may round a deadline down; who waited for it still sees it reached.
         self._reached = float("-inf")
@@ -51,7 +50,7 @@ class SimpyClock:
         self._alarms: list[float] = []
 
     def now(self) -> float:
-        return max(self._reached, self._origin + self._env.now)
+        return max(self._reached, self._origin + self._agenda.now)
 
     async def wait(self, until: float | None) -> None:
         assert self._bell is None, "a clock has one waiter"
@@ -75,16 +74,15 @@ class SimpyClock:
         if bell is not None and not self._rung:
             self._rung = True
             bell._ok, bell._value = True, None
-            self._env.schedule(bell, LAST)
+            self._agenda.schedule(bell, LAST)
 
     def _set_alarm(self, until: float) -> None:
         if self._alarms and self._alarms[-1] <= until:
             return
         self._alarms.append(until)
-        alarm = Timeout(self._env, until - self.now())
-        alarm.callbacks.append(self._alarmed)
+        self._agenda.call_after(until - self.now(), self._alarmed)
 
-    def _alarmed(self, _: Event) -> None:
+    def _alarmed(self) -> None:
         at = self._alarms.pop()
         if self._bell is None or self._until is None:
             return

@@ -7,8 +7,6 @@ from random import Random
 from time import perf_counter, process_time
 from typing import Any
 
-import simpy
-
 from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process
 from adapters.simulated_cluster import SimulatedCluster
@@ -19,6 +17,7 @@ from controlplane.job import Phase
 from controlplane.model import DoneWhen, JobSpec, Role, Workload
 from controlplane.world import World
 from simulator.topology import Delays, grid
+from simulator.virtual_time import VirtualTime
 from studies.forecast import Question, forecast
 
 GOAL_S = 1.0
@@ -33,7 +32,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 def busy_world(jobs: int) -> World:
     """A thousand nodes of eight GPUs, all in use, and a long queue."""
-    env = simpy.Environment()
+    env = VirtualTime()
     cluster = SimulatedCluster(env, grid(20, 50, 8, delays=Delays(5.0, 0.0, 2.0)))
     options = EngineOptions(resync_s=None, snapshot_every=None)
     engine = Engine(SimpyClock(env), MemoryLog(), cluster, options)

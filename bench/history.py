@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from random import Random
 
-import simpy
-
 from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process
 from adapters.simulated_cluster import SimulatedCluster
@@ -13,6 +11,7 @@ from controlplane.engine import Engine, EngineOptions
 from controlplane.events import Recorded
 from controlplane.model import DoneWhen, JobSpec, RestartPolicy, Role, Workload
 from simulator.topology import Delays, grid
+from simulator.virtual_time import VirtualTime
 
 EVENTS_PER_JOB = 7
 
@@ -52,7 +51,7 @@ def submission(number: int, dice: Random, **more: float | None) -> SubmitJob:
 
 def events(count: int, *, ttl_s: float | None = None, seed: int = 1) -> Iterator[Recorded]:
     """At least `count` events, made in blocks of jobs on one ever-growing virtual cluster day."""
-    env = simpy.Environment()
+    env = VirtualTime()
     log = MemoryLog()
     cluster = SimulatedCluster(env, grid(8, 16, 8, delays=Delays(start_s=5.0, stop_s=2.0)))
     options = EngineOptions(resync_s=None, snapshot_every=None)

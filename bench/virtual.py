@@ -21,6 +21,7 @@ from controlplane.commands import SubmitJob
 from controlplane.engine import Engine, EngineOptions
 from controlplane.model import DoneWhen, JobSpec, Role, Workload
 from simulator.topology import Delays, grid
+from simulator.virtual_time import VirtualTime
 
 JOBS = 20_000
 JOBS_QUICK = 5_000
@@ -76,7 +77,7 @@ def workload(count: int) -> list[Arrival]:
 
 def through_the_engine(arrivals: list[Arrival]) -> list[float]:
     """When each job ended."""
-    env, log = simpy.Environment(), MemoryLog()
+    env, log = VirtualTime(), MemoryLog()
     cluster = SimulatedCluster(env, grid(1, NODES, GPUS, delays=Delays(start_s=0.0, stop_s=0.0)))
     options = EngineOptions(resync_s=None, snapshot_every=None)
     engine = Engine(SimpyClock(env), log, cluster, options)

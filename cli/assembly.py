@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-import simpy
 from aiohttp import web
 
 from adapters.asyncio_clock import AsyncioClock
@@ -36,6 +35,7 @@ from controlplane.engine import EngineOptions
 from controlplane.errors import LogUnavailable
 from controlplane.ports import Cluster, EventLog, SearchableLog, Telemetry
 from simulator.topology import ClusterModel
+from simulator.virtual_time import VirtualTime
 from studies.accuracy import Ledger
 
 Work = asyncio.Task[None]
@@ -199,7 +199,7 @@ def _simulated(
     origin: float,
     notes: Notes | None,
 ) -> Joined:
-    env = simpy.Environment(initial_time=clock.now() - origin)
+    env = VirtualTime(initial_time=clock.now() - origin)
     pacer = Pacer(env, clock.twin(), origin=origin)
     cluster = SimulatedCluster(
         env,

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-import simpy
 import yaml
 from simpy.events import Event
 
@@ -22,6 +21,7 @@ from controlplane.engine import Engine, EngineOptions
 from controlplane.events import Recorded
 from controlplane.model import DoneWhen, JobSpec, Role, Workload
 from simulator.topology import parse_cluster
+from simulator.virtual_time import VirtualTime
 
 # 2026-11-16, 01:00 UTC.
 BEGIN = 1_794_790_800.0
@@ -52,7 +52,7 @@ def people() -> Iterator[tuple[float, SubmitJob]]:
 
 def night() -> list[Recorded]:
     """All that happened, as the engine recorded it."""
-    env, log = simpy.Environment(), MemoryLog()
+    env, log = VirtualTime(), MemoryLog()
     model = parse_cluster(yaml.safe_load(CLUSTER.read_text()))
     cluster = SimulatedCluster(env, model, origin=BEGIN)
     options = EngineOptions(snapshot_every=None)

@@ -7,12 +7,10 @@ cheapest pool with room is asked first.
 from collections.abc import Callable
 from functools import partial
 
-import simpy
-from simpy.events import Event, Timeout
-
 from simulator.machine import Machine
 from simulator.pools import Pool, Rent, ready_after_s, wanted_nodes
 from simulator.topology import ClusterModel
+from simulator.virtual_time import VirtualTime
 
 CHECK_S = 15.0
 
@@ -38,12 +36,12 @@ class _Scaled:
 class Autoscaler:
     def __init__(
         self,
-        env: simpy.Environment,
+        env: VirtualTime,
         cluster: ClusterModel,
         machine: Machine,
         waiting_gpus: Callable[[], int],
     ) -> None:
-        self._env = env
+        self._agenda = env.agenda
         self._machine = machine
         self._waiting_gpus = waiting_gpus
         self._seed = cluster.seed
@@ -54,15 +52,15 @@ class Autoscaler:
         for scaled in self._pools:
             self._begin(scaled)
         if self._pools:
-            self._after(CHECK_S, self._check)
+            self._agenda.call_after(CHECK_S, self._check)
 
     def spent(self) -> dict[str, float]:
         """What each pool's nodes have cost so far."""
-        return {s.pool.rack: s.rent.cost(self._env.now) for s in self._pools}
+        return {s.pool.rack: s.rent.cost(self._agenda.now) for s in self._pools}
 
     def there_gpu_s(self) -> dict[str, float]:
         """GPU-seconds of each pool's nodes, from when they came until they were given back."""
-        now = self._env.now
+        now = self._agenda.now
         return {
             s.pool.rack: s.gpus_per_node
             * (s.rent.paid_for_s(now) - s.came_s - sum(now - at for at in s.coming.values()))
@@ -72,16 +70,16 @@ class Autoscaler:
     def _begin(self, scaled: _Scaled) -> None:
         for number, node in enumerate(scaled.nodes):
             if number < scaled.pool.least:
-                scaled.rent.begin(node, self._env.now)
+                scaled.rent.begin(node, self._agenda.now)
             else:
                 self._machine.withhold(node, quietly=True)
 
-    def _check(self, _: Event) -> None:
+    def _check(self) -> None:
         waiting = self._waiting_gpus()
         for scaled in self._pools:
             waiting = self._ask(scaled, waiting)
             self._give_back(scaled, waiting)
-        self._after(CHECK_S, self._check)
+        self._agenda.call_after(CHECK_S, self._check)
 
     def _ask(self, scaled: _Scaled, waiting: int) -> int:
         """Asks for nodes; returns the GPUs that would still be waited for."""
@@ -100,18 +98,18 @@ class Autoscaler:
         ]
         for node in absent[:count]:
             scaled.requests += 1
-            scaled.coming[node] = self._env.now
-            scaled.rent.begin(node, self._env.now)
+            scaled.coming[node] = self._agenda.now
+            scaled.rent.begin(node, self._agenda.now)
             delay_s = ready_after_s(scaled.pool, scaled.requests, self._seed)
-            self._after(delay_s, partial(self._arrive, scaled, node))
+            self._agenda.call_after(delay_s, partial(self._arrive, scaled, node))
         return max(0, waiting - len(scaled.coming) * scaled.gpus_per_node)
 
-    def _arrive(self, scaled: _Scaled, node: str, _: Event) -> None:
-        scaled.came_s += self._env.now - scaled.coming.pop(node)
+    def _arrive(self, scaled: _Scaled, node: str) -> None:
+        scaled.came_s += self._agenda.now - scaled.coming.pop(node)
         self._machine.bring(node)
 
     def _give_back(self, scaled: _Scaled, waiting: int) -> None:
-        now = self._env.now
+        now = self._agenda.now
         there = [node for node in scaled.nodes if not self._machine.is_withheld(node)]
         for node in there:
             if waiting or self._machine.is_busy(node):
@@ -123,6 +121,3 @@ class Autoscaler:
                 del scaled.idle_since[node]
                 scaled.rent.end(node, now)
                 self._machine.withhold(node)
-
-    def _after(self, delay_s: float, call: Callable[[Event], None]) -> None:
-        Timeout(self._env, delay_s).callbacks.append(call)

@@ -12,9 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-import simpy
-from simpy.events import Event, Timeout
-
 from simulator.books import Books, Holder, Node, Run
 from simulator.expected_faults import expect_faults
 from simulator.faults import Fault, FaultKind
@@ -32,17 +29,18 @@ from simulator.happenings import (
 )
 from simulator.machine_training import Saved, Training
 from simulator.topology import ClusterModel, NodeModel
+from simulator.virtual_time import VirtualTime
 
 
 class Machine:
     def __init__(
         self,
-        env: simpy.Environment,
+        env: VirtualTime,
         cluster: ClusterModel,
         tell: Callable[[Happening], None],
         saved: Saved | None = None,
     ) -> None:
-        self._env = env
+        self._agenda = env.agenda
         self._tell = tell
         self._delays = cluster.delays
         self._seed = cluster.seed
@@ -78,7 +76,7 @@ class Machine:
         """A node that was withheld comes, unless a fault holds it."""
         node = self._nodes[name]
         node.withheld = False
-        if not node.up and self._env.now >= node.down_until:
+        if not node.up and self._agenda.now >= node.down_until:
             node.up = True
             self._tell(NodeUp(name))
 
@@ -111,7 +109,7 @@ class Machine:
         coming = coming_ranks(gang.parts)
         run.awaited = len(coming)
         for delay_s, ranks in self._start_groups(gang.key, coming):
-            self._after(max(0.0, delay_s - since_s), partial(self._come_up, run, ranks))
+            self._agenda.call_after(max(0.0, delay_s - since_s), partial(self._come_up, run, ranks))
         if not gang.together:
             self._work(run, [part for part in gang.parts if part.elapsed_s is not None])
         elif not coming:
@@ -128,16 +126,16 @@ class Machine:
             run.stopping = True
             written_s = self.training.end(key, noticed_s=self._notice_s(run))
             stop_s = max(self._delays.stop_s, written_s)
-            self._after(max(0.0, stop_s - since_s), partial(self._vanish, run))
+            self._agenda.call_after(max(0.0, stop_s - since_s), partial(self._vanish, run))
 
     def stop_ranks(self, key: Key, ranks: Iterable[int]) -> None:
         """Some ranks of a gang go away, and the others go on."""
         run = self._runs.get(key)
         leaving = frozenset(ranks)
         if run is not None and not run.stopping and leaving & run.alive:
-            self._after(self._delays.stop_s, partial(self._drop, run, leaving))
+            self._agenda.call_after(self._delays.stop_s, partial(self._drop, run, leaving))
 
-    def _drop(self, run: Run, leaving: frozenset[int], _: Event) -> None:
+    def _drop(self, run: Run, leaving: frozenset[int]) -> None:
         ranks = tuple(sorted(leaving & run.alive))
         if ranks:
             self._release(run, ranks)
@@ -154,10 +152,10 @@ class Machine:
     ) -> None:
         """A node fails now, and all that runs there ends with it."""
         node = self._nodes[name]
-        until = float("inf") if repair_s is None else self._env.now + repair_s
+        until = float("inf") if repair_s is None else self._agenda.now + repair_s
         node.down_until = max(node.down_until, until)
         if repair_s is not None:
-            self._after(repair_s, partial(self._repair, node))
+            self._agenda.call_after(repair_s, partial(self._repair, node))
         if not node.up:
             return
         node.up, node.warned_until = False, None
@@ -204,7 +202,7 @@ class Machine:
             for rank in ranks
         ]
 
-    def _come_up(self, run: Run, ranks: tuple[int, ...], _: Event) -> None:
+    def _come_up(self, run: Run, ranks: tuple[int, ...]) -> None:
         if run.stopping or not run.alive:
             return
         gang, up = run.gang, run.living(ranks)
@@ -247,7 +245,9 @@ class Machine:
         run.begun += 1
         by_time: dict[float, list[Part]] = {}
         if run.gang.mishap is not None and run.begun == 1:
-            self._after(run.gang.mishap.after_s, partial(self._slip, run, run.gang.mishap))
+            self._agenda.call_after(
+                run.gang.mishap.after_s, partial(self._slip, run, run.gang.mishap)
+            )
         for part in parts:
             if part.work is not None and self.training.begin(run.gang, part, run.alive):
                 continue
@@ -255,11 +255,11 @@ class Machine:
                 left_s = max(0.0, part.run_s - part.elapsed_s) if part.elapsed_s else part.run_s
                 by_time.setdefault(left_s, []).append(part)
         for left_s, alike in by_time.items():
-            self._after(left_s, partial(self._finish, run, alike, run.begun))
+            self._agenda.call_after(left_s, partial(self._finish, run, alike, run.begun))
         if run.gang.joins is not None:
             self._mend(run)
 
-    def _finish(self, run: Run, parts: Sequence[Part], begun: int, _: Event) -> None:
+    def _finish(self, run: Run, parts: Sequence[Part], begun: int) -> None:
         if begun == run.begun or not run.gang.together:
             self._end_parts(run, parts)
 
@@ -278,7 +278,7 @@ class Machine:
         if run is not None and run.gang is gang:
             self._end_parts(run, parts)
 
-    def _slip(self, run: Run, mishap: Mishap, _: Event) -> None:
+    def _slip(self, run: Run, mishap: Mishap) -> None:
         """A rank exits by itself, and the others wait for it in vain."""
         if run.stopping or run.broken or mishap.rank not in run.alive:
             return
@@ -289,14 +289,14 @@ class Machine:
         end = End((mishap.rank,), mishap.code, reason=mishap.reason)
         self._tell(Ended(run.gang.key, (end,)))
 
-    def _vanish(self, run: Run, _: Event) -> None:
+    def _vanish(self, run: Run) -> None:
         ranks = tuple(sorted(run.alive))
         if ranks:
             self._release(run, ranks)
             self._tell(Stopped(run.gang.key, ranks))
 
-    def _repair(self, node: Node, _: Event) -> None:
-        if not node.up and not node.withheld and self._env.now >= node.down_until:
+    def _repair(self, node: Node) -> None:
+        if not node.up and not node.withheld and self._agenda.now >= node.down_until:
             node.up = True
             self._tell(NodeUp(node.model.name))
 
@@ -310,7 +310,7 @@ class Machine:
         node = self._nodes[fault.node]
         if not node.up or not fault.kind.takes_node:
             return
-        node.warned_until = self._env.now + left_s
+        node.warned_until = self._agenda.now + left_s
         there = tuple((run.gang.key, run.ranks_on(fault.node)) for run in node.runs)
         self._tell(NodeWarned(fault.node, fault.kind, left_s, there))
 
@@ -318,10 +318,7 @@ class Machine:
         """How long the soonest of its nodes that will be taken is still there; 0 if all stay."""
         places = run.gang.places
         ends = [self._nodes[places[rank].node].warned_until for rank in run.alive]
-        return max(0.0, min((end for end in ends if end), default=0.0) - self._env.now)
-
-    def _after(self, delay_s: float, call: Callable[[Event], None]) -> None:
-        Timeout(self._env, delay_s).callbacks.append(call)
+        return max(0.0, min((end for end in ends if end), default=0.0) - self._agenda.now)
 
 
 def _fraction(name: str) -> float:

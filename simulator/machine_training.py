@@ -11,14 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterable, MutableMapping
 from functools import partial
 
-import simpy
-from simpy.events import Event, Timeout
-
 from simulator.faults import FaultKind
 from simulator.gangs import Gang, Key, Part, Place, Work
 from simulator.topology import ClusterModel
 from simulator.trainer import Progress, Trainer
 from simulator.training.pace import Pace, Recipe
+from simulator.virtual_time import VirtualTime
 
 Trained = Callable[[Gang, tuple[Part, ...]], None]
 # The share of the work that a checkpoint holds, by what the next attempt will ask for.
@@ -49,12 +47,12 @@ class _Crew:
 class Training:
     def __init__(
         self,
-        env: simpy.Environment,
+        env: VirtualTime,
         cluster: ClusterModel,
         trained: Trained,
         saved: Saved | None = None,
     ) -> None:
-        self._env = env
+        self._agenda = env.agenda
         self._cluster = cluster
         self._trained = trained
         # Made when it is first needed: most studies have only given durations.
@@ -111,7 +109,7 @@ class Training:
         return True
 
     def _form(self, gang: Gang, work: Work, gpus: Counter[str], worked_s: float) -> None:
-        key, now = gang.key, self._env.now
+        key, now = gang.key, self._agenda.now
         crew = self._crews[key] = self._named[key] = _Crew(key, work)
         crew.gangs[key] = (gang, gpus)
         if work.resume is not None:
@@ -162,15 +160,15 @@ class Training:
 
     def degrade(self, node: str, kind: FaultKind, factor: float, for_s: float | None) -> None:
         """A node that stays up goes slower, for a while or for good."""
-        self._time(self.trainer.degrade(node, kind, factor, self._env.now))
+        self._time(self.trainer.degrade(node, kind, factor, self._agenda.now))
         if for_s is not None:
-            self._after(for_s, lambda _: self._recover(node, kind))
+            self._agenda.call_after(for_s, lambda: self._recover(node, kind))
 
     def _recover(self, node: str, kind: FaultKind) -> None:
-        self._time(self.trainer.degrade(node, kind, 1.0, self._env.now))
+        self._time(self.trainer.degrade(node, kind, 1.0, self._agenda.now))
 
     def _resize(self, crew: _Crew) -> None:
-        self._time(self.trainer.resize(crew.key, crew.gpus, self._env.now))
+        self._time(self.trainer.resize(crew.key, crew.gpus, self._agenda.now))
 
     def _close(self, crew: _Crew, noticed_s: float) -> Progress:
         for key in crew.gangs:
@@ -179,28 +177,25 @@ class Training:
         self._by_resume.pop(crew.work.resume, None)
         # Every timer that still runs is overtaken.
         crew.timer += 1
-        progress, moved = self.trainer.end(crew.key, self._env.now, noticed_s=noticed_s)
+        progress, moved = self.trainer.end(crew.key, self._agenda.now, noticed_s=noticed_s)
         self._time(moved)
         return progress
 
     def _time(self, moved: Iterable[Key]) -> None:
-        now = self._env.now
+        now = self._agenda.now
         for key in moved:
             crew = self._named[key]
             crew.timer += 1
             left_s = max(0.0, self.trainer.ends_at(key) - now)
-            self._after(left_s, partial(self._ring, crew, crew.timer))
+            self._agenda.call_after(left_s, partial(self._ring, crew, crew.timer))
 
-    def _ring(self, crew: _Crew, number: int, _: Event) -> None:
+    def _ring(self, crew: _Crew, number: int) -> None:
         if crew.timer != number:
             return
         self._close(crew, 0.0)
         self.saved.pop(crew.work.resume, None)
         for gang, _gpus in crew.gangs.values():
             self._trained(gang, _training_parts(gang))
-
-    def _after(self, delay_s: float, call: Callable[[Event], None]) -> None:
-        Timeout(self._env, delay_s).callbacks.append(call)
 
 
 def _training_parts(gang: Gang) -> tuple[Part, ...]:

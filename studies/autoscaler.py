@@ -13,13 +13,14 @@ import simpy
 from controlplane.commands import CordonNode, UncordonNode
 from controlplane.engine import Engine
 from controlplane.job import Phase
+from simulator.virtual_time import VirtualTime
 from studies.scenario_parts import Autoscale
 
 LOOK_EVERY_S = 60.0
 
 
 class Autoscaler:
-    def __init__(self, env: simpy.Environment, engine: Engine, plan: Autoscale) -> None:
+    def __init__(self, env: VirtualTime, engine: Engine, plan: Autoscale) -> None:
         self._env = env
         self._engine = engine
         self._plan = plan

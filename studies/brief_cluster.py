@@ -5,28 +5,27 @@ ends when it has worked so long. That it has started is told by nobody, which ha
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import simpy
+from functools import partial
 
 from controlplane import commands as c
 from controlplane.attempt import HOLDING, Attempt, RankState
 from controlplane.effects import Effect, LaunchGang, StopGang, Survey, Tidy
 from controlplane.job import Job
 from controlplane.model import Exit, NodeInfo
+from simulator.virtual_time import VirtualTime
 
 
 class BriefCluster:
     def __init__(
         self,
-        env: simpy.Environment,
+        env: VirtualTime,
         *,
         up: Sequence[NodeInfo],
         down: Sequence[NodeInfo],
         origin: float,
         start_s: float,
     ) -> None:
-        self._env = env
+        self._agenda = env.agenda
         self._origin = origin
         self._start_s = start_s
         self._survey = c.ReportCluster(up=tuple(up), down=tuple(down))
@@ -63,20 +62,17 @@ class BriefCluster:
             return
         began = attempt.running_at
         began = attempt.placed_at + self._start_s if began is None else began
-        left_s = began + job.spec.workload.duration_s - self._origin - self._env.now
-        ending = self._env.timeout(max(0.0, left_s), (job.id, attempt.number))
-        assert ending.callbacks is not None
-        ending.callbacks.append(self._ended)
+        left_s = began + job.spec.workload.duration_s - self._origin - self._agenda.now
+        self._agenda.call_after(max(0.0, left_s), partial(self._ended, job.id, attempt.number))
 
-    def _ended(self, event: simpy.Event) -> None:
-        told: Any = event.value
-        job = self._jobs.get(told[0])
-        if job is None or _attempt(job).number != told[1]:
+    def _ended(self, job_id: str, attempt: int) -> None:
+        job = self._jobs.get(job_id)
+        if job is None or _attempt(job).number != attempt:
             return
         del self._jobs[job.id]
         for run, ranks in _attempt(job).runs(*HOLDING).items():
             exits = tuple([Exit(rank, 0) for rank in ranks])
-            self._report(c.ReportRanks(job=job.id, attempt=told[1], exited=exits, incarnation=run))
+            self._report(c.ReportRanks(job=job.id, attempt=attempt, exited=exits, incarnation=run))
 
     def _tell_gone(self, job: Job, only: RankState | None = None) -> None:
         """Whoever is told to go is gone at once."""

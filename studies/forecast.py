@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from math import inf
 from random import Random
 
-import simpy
 from msgspec.structs import replace
 
 from adapters.simpy_clock import SimpyClock, as_process
@@ -26,6 +25,7 @@ from controlplane.model import Workload
 from controlplane.replay import take_snapshot
 from controlplane.sharing import Discipline
 from controlplane.state import State
+from simulator.virtual_time import VirtualTime
 from studies.brief_cluster import BriefCluster
 from studies.forecast_answers import HORIZON_S, Forecast
 from studies.forgetful_log import ForgetfulLog
@@ -122,7 +122,7 @@ def _run(image: Image, job: Job, start_s: float, now: float) -> float:
     """When the job starts in one of the futures; a job that runs already has started."""
     if job.live_attempt is not None:
         return job.live_attempt.placed_at
-    env = simpy.Environment()
+    env = VirtualTime()
     log = ForgetfulLog(snapshot=take_snapshot(State(image), GENESIS))
     nodes = [node for node in image.nodes if not node.removed]
     cluster = BriefCluster(

@@ -1,12 +1,9 @@
 """One run: the real engine, scheduler and state machines over a workload, in virtual time."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import numpy as np
-import simpy
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -19,15 +16,17 @@ from controlplane.events import Recorded
 from controlplane.job import Phase
 from controlplane.ports import Cluster
 from controlplane.sharing import Queue
+from simulator.virtual_time import VirtualTime
 from studies.autoscaler import Autoscaler
 from studies.checkpointing import Checkpointed
 from studies.clusters import StudyCluster
 from studies.forgetful_log import ForgetfulLog
 from studies.hardware import Recorded as RecordedOn
+from studies.people import People
 from studies.policies import StudyPolicy, beginning
 from studies.recorder import Recorder
 from studies.scenario_parts import Autoscale, Checkpoints
-from studies.submissions import queue_names, submissions
+from studies.submissions import Submissions, queue_names
 from studies.workloads.trace import Trace
 
 OPTIONS = EngineOptions(resync_s=None, snapshot_every=None)
@@ -130,7 +129,7 @@ class _Life:
         self.checkpoints = checkpoints
         self.recorded_on: RecordedOn | None = None
         self.origin = float(trace.submit[0])
-        self.env = simpy.Environment()
+        self.env = VirtualTime()
         self.names = queue_names(trace)
         defined = {queue.name: queue for queue in queues}
         for name in self.names.values():
@@ -179,17 +178,13 @@ class _Life:
         return recorder
 
     def let_people_come(self, recorder: Recorder) -> None:
-        self.env.process(self._people(recorder))
-
-    def _people(self, recorder: Recorder) -> Generator[simpy.Event, Any, None]:
-        env, submit = self.env, self.engine.submit
-        submission = submissions(
+        """The first one comes at time 0, which is now."""
+        submissions = Submissions(
             self.trace, self.cluster, self.names, self.recorded_on, self.checkpoints
         )
-        for row, at in enumerate((self.trace.submit - self.origin).tolist()):
-            if at > env.now:
-                yield env.timeout(at - env.now)
-            submit(submission(row), partial(recorder.answered, row))
+        times = (self.trace.submit - self.origin).tolist()
+        people = People(self.env.agenda, self.engine, recorder, submissions, times)
+        self.env.agenda.call_after(0.0, people.come)
 
     def drive(self, recorder: Recorder, until_s: float | None) -> None:
         """Runs until nothing is left to do. With faults there is always something yet to come."""

@@ -1,6 +1,6 @@
 """A row of a trace as the job that a person would submit."""
 
-from collections.abc import Callable, Set
+from collections.abc import Set
 from functools import lru_cache
 
 import numpy as np
@@ -24,52 +24,59 @@ FORGET = 0.0
 PERSISTENT = RestartPolicy(limit=None, backoff_s_first=0.0, backoff_s_max=0.0)
 START_TIMEOUT_S = 10 * 365 * 86_400.0
 
-Submission = Callable[[int], SubmitJob]
 
-
-def submissions(
-    trace: Trace,
-    cluster: StudyCluster,
-    queues: dict[str, str],
-    recorded_on: Recorded | None = None,
-    checkpoints: Checkpoints | None = None,
-) -> Submission:
+class Submissions:
     """Makes the command for a row, at the moment that it is needed.
 
     Commands carry no id, so the engine keeps no receipts for people who will never ask again.
     """
-    durations = trace.duration.tolist()
-    gpus = trace.gpus.tolist()
-    priorities = [] if trace.priority is None else trace.priority.tolist()
-    queue_of = trace.labels.get("queue", ())
-    estimates = _estimates(trace)
-    models, plan = trace.labels.get("model", ()), checkpoints or Checkpoints()
 
-    @lru_cache(maxsize=65_536)
-    def plain(gpus: int, queue: str, priority: int) -> JobSpec:
-        roles = roles_for(gpus, cluster)
-        return JobSpec(
-            roles=roles,
-            done_when=DoneWhen(roles[0].name),
-            queue=queue,
-            priority=priority,
-            restart=PERSISTENT,
-            ttl_s=FORGET,
-            start_timeout_s=START_TIMEOUT_S,
-        )
+    def __init__(
+        self,
+        trace: Trace,
+        cluster: StudyCluster,
+        queues: dict[str, str],
+        recorded_on: Recorded | None = None,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
+        self._node_gpus = cluster.node_gpus
+        self._queues = queues
+        self._recorded_on = recorded_on
+        self._checkpoints = checkpoints or Checkpoints()
+        self._durations: list[float] = trace.duration.tolist()
+        self._estimates = _estimates(trace)
+        self._gpus: list[int] = trace.gpus.tolist()
+        self._priorities: list[int] = [] if trace.priority is None else trace.priority.tolist()
+        self._queue_of = trace.labels.get("queue", ())
+        self._models = trace.labels.get("model", ())
 
-    def submission(row: int) -> SubmitJob:
-        queue = queues[queue_of[row]] if queue_of else "default"
-        spec = plain(gpus[row], queue, priorities[row] if priorities else 0)
-        spec = planned(spec, durations[row], estimates[row])
-        if models and recorded_on is not None:
-            spec = _at_its_own_pace(spec, models[row], gpus[row], recorded_on, plan)
+    def of_row(self, row: int) -> SubmitJob:
+        queue = self._queues[self._queue_of[row]] if self._queue_of else "default"
+        priority = self._priorities[row] if self._priorities else 0
+        spec = _plain(self._node_gpus, self._gpus[row], queue, priority)
+        spec = _planned(spec, self._durations[row], self._estimates[row])
+        if self._models and self._recorded_on is not None:
+            model, gpus = self._models[row], self._gpus[row]
+            spec = _at_its_own_pace(spec, model, gpus, self._recorded_on, self._checkpoints)
         return SubmitJob(job=str(row), namespace="study", name=f"j{row}", spec=spec)
 
-    return submission
+
+# The same for every job of a size, a queue and a priority.
+@lru_cache(maxsize=65_536)
+def _plain(node_gpus: int, gpus: int, queue: str, priority: int) -> JobSpec:
+    roles = _roles(gpus, node_gpus)
+    return JobSpec(
+        roles=roles,
+        done_when=DoneWhen(roles[0].name),
+        queue=queue,
+        priority=priority,
+        restart=PERSISTENT,
+        ttl_s=FORGET,
+        start_timeout_s=START_TIMEOUT_S,
+    )
 
 
-def planned(spec: JobSpec, duration_s: float, estimate_s: float) -> JobSpec:
+def _planned(spec: JobSpec, duration_s: float, estimate_s: float) -> JobSpec:
     """The spec with how long the job will run, and how long the scheduler believes it will."""
     asks = Scheduling(estimate_s=estimate_s)
     return replace(spec, workload=Workload(duration_s), scheduling=asks)
@@ -91,9 +98,9 @@ def _estimates(trace: Trace) -> list[float]:
     return known
 
 
-def roles_for(gpus: int, cluster: StudyCluster) -> tuple[Role, ...]:
+def _roles(gpus: int, node_gpus: int) -> tuple[Role, ...]:
     """The gang of a job: whole nodes, and one rank with what is left."""
-    size = min(cluster.node_gpus, RANK_GPUS_MAX)
+    size = min(node_gpus, RANK_GPUS_MAX)
     whole, rest = divmod(gpus, size)
     if whole == 0:
         return (Role(name=WORKER, gpus=rest),)

@@ -10,8 +10,6 @@ No method awaits anything, so the adapter serves under SimPy and asyncio alike.
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-import simpy
-
 from adapters.simulated_cluster.keys import (
     GangKey,
     Seen,
@@ -56,6 +54,7 @@ from simulator.happenings import (
 from simulator.machine import Machine
 from simulator.machine_training import Saved
 from simulator.topology import ClusterModel
+from simulator.virtual_time import VirtualTime
 
 
 class SimulatedCluster:
@@ -70,7 +69,7 @@ class SimulatedCluster:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: VirtualTime,
         model: ClusterModel,
         *,
         origin: float = 0.0,
@@ -79,7 +78,7 @@ class SimulatedCluster:
         inherits_at: float = float("-inf"),
         saved: Saved | None = None,
     ) -> None:
-        self._env = env
+        self._agenda = env.agenda
         self._origin = origin
         self._sync = sync
         self._inherits_at = inherits_at
@@ -288,7 +287,7 @@ class SimulatedCluster:
                 self._reporter.tell(key, gone=(i,))
 
     def _now(self) -> float:
-        return self._origin + self._env.now
+        return self._origin + self._agenda.now
 
     # ---------------------------------------------------------------- what happens -> reports
 

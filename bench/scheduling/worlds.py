@@ -10,8 +10,6 @@ from collections.abc import Callable, Generator, Iterable
 from time import process_time
 from typing import Any, NamedTuple
 
-import simpy
-
 from adapters.instant_cluster import InstantCluster
 from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process
@@ -20,6 +18,7 @@ from controlplane import events as e
 from controlplane.engine import Engine, EngineOptions
 from controlplane.model import DoneWhen, JobSpec, NodeInfo, Role, Scheduling, TopologyAsk, Workload
 from controlplane.sharing import Policy, Queue
+from simulator.virtual_time import VirtualTime
 
 
 class Arrival(NamedTuple):
@@ -66,7 +65,7 @@ class Bench:
     """One engine on one cluster that takes no time."""
 
     def __init__(self, nodes: Iterable[NodeInfo], queues: Iterable[Queue], policy: Policy) -> None:
-        self.env = simpy.Environment()
+        self.env = VirtualTime()
         self.log = MemoryLog()
         self.cluster = InstantCluster(self.env, nodes)
         options = EngineOptions(resync_s=None, snapshot_every=None)

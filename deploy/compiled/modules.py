@@ -20,11 +20,14 @@ _COMPILED = (
     "controlplane/kinds/wishes.py",
     "adapters/simpy_clock.py",
     "adapters/simulated_cluster/*.py",
+    "simulator/agenda.py",
     "simulator/books.py",
     "simulator/gangs.py",
     "simulator/machine.py",
     "studies/forgetful_log.py",
+    "studies/people.py",
     "studies/recorder.py",
+    "studies/submissions.py",
 )
 _AS_WRITTEN = {
     # Values, and what they are made of.
@@ -32,7 +35,6 @@ _AS_WRITTEN = {
     "controlplane/bundle.py",
     "controlplane/commands.py",
     "controlplane/difference.py",
-    "controlplane/draft.py",
     "controlplane/events.py",
     "controlplane/image.py",
     "controlplane/job.py",

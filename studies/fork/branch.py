@@ -4,7 +4,6 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import simpy
 from simpy.events import Event
 
 from adapters.simpy_clock import SimpyClock, as_process
@@ -18,6 +17,7 @@ from controlplane.ports import Snapshot
 from controlplane.world import World
 from simulator.faults import Fault, FaultKind, FaultModel, Preset
 from simulator.topology import ClusterModel, Delays, NodeModel
+from simulator.virtual_time import VirtualTime
 from studies.fork.branch_log import BranchLog
 from studies.fork.past import NodeFault, Timed
 
@@ -61,7 +61,7 @@ class Setting:
 
 def run_branch(setting: Setting) -> Branch:
     """Runs to the end. The environment's time is that of the log, so that no time is rounded."""
-    env = simpy.Environment(initial_time=setting.at)
+    env = VirtualTime(initial_time=setting.at)
     log = BranchLog(setting.snapshot, setting.hash)
     cluster = SimulatedCluster(env, _model(setting), inherits_at=setting.at)
     options = EngineOptions(resync_s=None, snapshot_every=None, carries_on=True)
@@ -74,7 +74,7 @@ def run_branch(setting: Setting) -> Branch:
 
 
 def _people(
-    env: simpy.Environment, engine: Engine, setting: Setting, refused: list[Refusal]
+    env: VirtualTime, engine: Engine, setting: Setting, refused: list[Refusal]
 ) -> Generator[Event, Any, None]:
     def ask(command: AnyCommand) -> None:
         def reply(answer: Answer) -> None:

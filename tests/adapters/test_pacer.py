@@ -5,17 +5,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-import simpy
 
 from adapters.asyncio_clock import AsyncioClock
 from adapters.pacer import EVENTS_MAX, Pacer
+from simulator.virtual_time import VirtualTime
 
 ORIGIN = 1_700_000_000.0
 
 
 @asynccontextmanager
 async def paced(
-    env: simpy.Environment, speed: float = 10_000.0
+    env: VirtualTime, speed: float = 10_000.0
 ) -> AsyncIterator[tuple[Pacer, AsyncioClock]]:
     clock = AsyncioClock(start=ORIGIN + env.now, speed=speed)
     pacer = Pacer(env, clock.twin(), origin=ORIGIN)
@@ -28,12 +28,12 @@ async def paced(
             await task
 
 
-def after(env: simpy.Environment, delay_s: float, action: Callable[[], None]) -> None:
+def after(env: VirtualTime, delay_s: float, action: Callable[[], None]) -> None:
     env.timeout(delay_s).callbacks.append(lambda _: action())
 
 
 async def test_events_happen_in_their_order_and_not_before_their_time() -> None:
-    env = simpy.Environment()
+    env = VirtualTime()
     seen: list[tuple[float, float]] = []
     async with paced(env) as (_, clock):
         for delay_s in (30.0, 10.0, 20.0):
@@ -45,7 +45,7 @@ async def test_events_happen_in_their_order_and_not_before_their_time() -> None:
 
 
 async def test_an_event_scheduled_after_a_sync_comes_at_its_time_from_now() -> None:
-    env = simpy.Environment()
+    env = VirtualTime()
     async with paced(env) as (pacer, clock):
         done = asyncio.Event()
         await clock.wait(ORIGIN + 50.0)
@@ -58,7 +58,7 @@ async def test_an_event_scheduled_after_a_sync_comes_at_its_time_from_now() -> N
 
 
 async def test_a_new_event_is_not_kept_waiting_by_a_later_one() -> None:
-    env = simpy.Environment()
+    env = VirtualTime()
     async with paced(env) as (pacer, _):
         done = asyncio.Event()
         after(env, 1e9, done.set)
@@ -70,7 +70,7 @@ async def test_a_new_event_is_not_kept_waiting_by_a_later_one() -> None:
 
 
 async def test_a_sync_lets_all_happen_that_is_due() -> None:
-    env = simpy.Environment()
+    env = VirtualTime()
     clock = AsyncioClock(start=ORIGIN + 100.0)
     seen: list[float] = []
     for delay_s in (40.0, 100.0, 400.0):
@@ -81,7 +81,7 @@ async def test_a_sync_lets_all_happen_that_is_due() -> None:
 
 
 async def test_a_model_that_is_far_behind_lets_others_run() -> None:
-    env = simpy.Environment()
+    env = VirtualTime()
     for _ in range(10 * EVENTS_MAX):
         env.timeout(0.0)
     clock = AsyncioClock(start=ORIGIN)
@@ -95,14 +95,14 @@ async def test_a_model_that_is_far_behind_lets_others_run() -> None:
 
 
 async def test_a_failure_of_the_model_ends_the_pacer() -> None:
-    env = simpy.Environment()
+    env = VirtualTime()
     env.event().fail(LookupError("broken"))
     with pytest.raises(LookupError, match="broken"):
         await Pacer(env, AsyncioClock(start=ORIGIN), origin=ORIGIN).run()
 
 
 async def test_rounding_at_a_far_origin_keeps_nothing_waiting() -> None:
-    env = simpy.Environment(0.1)
+    env = VirtualTime(0.1)
     seen: list[float] = []
     async with paced(env, speed=1e6) as (_, clock):
         for i in range(200):

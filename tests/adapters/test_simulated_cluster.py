@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
-import simpy
 
 from adapters.asyncio_clock import AsyncioClock
 from adapters.pacer import Pacer
@@ -31,6 +30,7 @@ from controlplane.model import Cause, Exit, NodeInfo, RestartScope, Workload
 from simulator.faults import Fault, FaultKind, FaultModel
 from simulator.machine_training import Saved
 from simulator.topology import ClusterModel, Delays, NodeModel, grid
+from simulator.virtual_time import VirtualTime
 from tests.gangs import launch, on, once_more, placed, running, spec, stop, then
 
 ORIGIN = 1_700_000_000.0
@@ -56,7 +56,7 @@ class Bench:
     def __init__(
         self, model: ClusterModel = MODEL, begin_at_s: float = 0.0, saved: Saved | None = None
     ) -> None:
-        self.env = simpy.Environment(begin_at_s)
+        self.env = VirtualTime(begin_at_s)
         self.cluster = SimulatedCluster(self.env, model, origin=ORIGIN, saved=saved)
         self.told: list[tuple[float, Report]] = []
         at_once(self.cluster.connect(lambda report: self.told.append((self.env.now, report))))
@@ -389,7 +389,7 @@ def test_the_story_does_not_hang_on_the_hash_seed() -> None:
 async def test_real_time_tells_the_same_story_as_virtual_time() -> None:
     model, effects = eventful(1)
     expected = story(1)
-    env = simpy.Environment()
+    env = VirtualTime()
     clock = AsyncioClock(start=ORIGIN, speed=20_000.0)
     pacer = Pacer(env, clock.twin(), origin=ORIGIN)
     # The effects come first, so that both stories begin with them at time 0.

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import simpy
 
 from adapters.asyncio_clock import AsyncioClock
 from adapters.notes.file import FileNotes
@@ -23,6 +22,7 @@ from simulator.topology import ClusterModel, parse_cluster
 from simulator.trainer import Trainer
 from simulator.training.checkpoints import Checkpointing
 from simulator.training.pace import Recipe
+from simulator.virtual_time import VirtualTime
 from tests.adapters.test_simulated_cluster import ORIGIN, Bench, at_once
 from tests.gangs import launch, on, placed, running, spec, stop
 
@@ -273,8 +273,8 @@ def test_telemetry_names_the_rank_that_holds_a_device() -> None:
 # ------------------------------------------------------------- gangs that grow and shrink
 
 
-def _machine() -> tuple[simpy.Environment, Machine, list[tuple[float, Happening]]]:
-    env = simpy.Environment()
+def _machine() -> tuple[VirtualTime, Machine, list[tuple[float, Happening]]]:
+    env = VirtualTime()
     told: list[tuple[float, Happening]] = []
     machine = Machine(env, _cluster(), lambda what: told.append((env.now, what)))
     return env, machine, told

@@ -3,8 +3,6 @@
 import asyncio
 from pathlib import Path
 
-import simpy
-
 from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process
 from adapters.simulated_cluster import SimulatedCluster
@@ -14,13 +12,14 @@ from controlplane.engine import Engine, EngineOptions
 from controlplane.events import Recorded
 from controlplane.model import DoneWhen, JobSpec, Role, Workload
 from simulator.topology import grid
+from simulator.virtual_time import VirtualTime
 
 ORIGIN = 1_700_000_000.0
 
 
 def recorded(jobs: int = 3, run_s: float = 300.0) -> list[Recorded]:
     """What an engine records while some jobs run on a simulated cluster."""
-    env = simpy.Environment()
+    env = VirtualTime()
     log = MemoryLog()
     cluster = SimulatedCluster(env, grid(), origin=ORIGIN)
     clock = SimpyClock(env, origin=ORIGIN)

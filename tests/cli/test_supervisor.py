@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 import pytest
-import simpy
 
 from adapters.asyncio_clock import AsyncioClock
 from adapters.memory_log import MemoryLog
@@ -20,6 +19,7 @@ from controlplane.events import Recorded
 from controlplane.replay import open_snapshot, rebuild, state_hash
 from controlplane.sharing import Queue
 from simulator.topology import grid
+from simulator.virtual_time import VirtualTime
 
 
 class FailingLog(MemoryLog):
@@ -36,7 +36,7 @@ class FailingLog(MemoryLog):
 def supervised(log: MemoryLog, notes: Notes | None = None) -> tuple[Control, Supervisor]:
     clock = AsyncioClock()
     origin = clock.now()
-    env = simpy.Environment()
+    env = VirtualTime()
     pacer = Pacer(env, clock.twin(), origin=origin)
     cluster = SimulatedCluster(env, grid(), origin=origin, sync=pacer.sync)
     control, options = Control(log), EngineOptions()

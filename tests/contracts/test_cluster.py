@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-import simpy
 
 from adapters.asyncio_clock import AsyncioClock
 from adapters.kubernetes.access import Access
@@ -27,6 +26,7 @@ from controlplane.job import Job
 from controlplane.model import Cause, Exit, RestartScope, Workload
 from controlplane.ports import Cluster
 from simulator.topology import grid
+from simulator.virtual_time import VirtualTime
 from tests.fake_kubernetes import FakeKubernetes, Fate
 from tests.gangs import launch, on, once_more, placed, queued, running, spec, stop
 
@@ -60,7 +60,7 @@ class Simulated:
     short_s = 60.0
 
     def __init__(self) -> None:
-        self.env = simpy.Environment()
+        self.env = VirtualTime()
         model = grid(2, 2, 4)
         self.nodes = [node.name for node in model.nodes]
         self.reports: list[Report] = []

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import simpy
 from msgspec.structs import replace
 
 from adapters.instant_cluster import InstantCluster
@@ -14,6 +13,7 @@ from controlplane import events as e
 from controlplane.engine import Engine, EngineOptions
 from controlplane.model import DoneWhen, JobSpec, NodeInfo, Role, Workload
 from controlplane.sharing import Policy, Queue
+from simulator.virtual_time import VirtualTime
 
 
 class Arrival(NamedTuple):
@@ -37,7 +37,7 @@ def run(
     nodes: Iterable[NodeInfo], policy: Policy, arrivals: list[Arrival], queues: Iterable[Queue] = ()
 ) -> list[e.Recorded]:
     """All that is in the log when nothing more happens."""
-    env, log = simpy.Environment(), MemoryLog()
+    env, log = VirtualTime(), MemoryLog()
     options = EngineOptions(resync_s=None, snapshot_every=None)
     engine = Engine(SimpyClock(env), log, InstantCluster(env, nodes), options)
     as_process(env, engine.run())

@@ -14,6 +14,7 @@ from controlplane.errors import LogConflict, LogUnavailable, Rejected
 from controlplane.image import Receipt
 from controlplane.model import NodeInfo
 from controlplane.replay import rebuild, state_hash, take_snapshot
+from simulator.virtual_time import VirtualTime
 from tests.controlplane.specification import exited, spec, submit
 from tests.scenarios.faulty_ports import Sleep
 from tests.scenarios.scenario import run_now
@@ -52,7 +53,7 @@ class Recorder:
 
 class Setup:
     def __init__(self, log=None, **options):
-        self.env = simpy.Environment()
+        self.env = VirtualTime()
         self.log = log or SlowLog(self.env)
         self.cluster = Recorder()
         self.seen = []

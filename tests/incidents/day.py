@@ -7,7 +7,6 @@ passed, back-fill, preemption by priority, and nodes that are put aside when the
 from collections.abc import Iterator
 from random import Random
 
-import simpy
 from simpy.events import Event
 
 from adapters.memory_log import MemoryLog
@@ -27,6 +26,7 @@ from controlplane.model import (
 from controlplane.sharing import Discipline, Policy, Preempt, Queue, Reclaim, WithinQueue
 from simulator.faults import FaultModel
 from simulator.topology import ClusterModel, Delays, grid
+from simulator.virtual_time import VirtualTime
 
 ORIGIN = 1_763_251_200.0
 DAY_S = 86_400.0
@@ -174,7 +174,7 @@ class Day:
         self.seed, self.day_s = seed, day_s
         self.model = cluster_model(seed, **cluster)
         # The environment's time is the day's own, so that no time is rounded when it is recorded.
-        self.env = simpy.Environment(initial_time=ORIGIN)
+        self.env = VirtualTime(initial_time=ORIGIN)
         self.log = MemoryLog()
         self.cluster = SimulatedCluster(self.env, self.model)
         options = EngineOptions(resync_s=600.0, snapshot_every=None)

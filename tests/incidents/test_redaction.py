@@ -4,7 +4,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-import simpy
 
 from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process
@@ -19,6 +18,7 @@ from controlplane.model import DoneWhen, Exit, JobSpec, Role, Scheduling, Worklo
 from controlplane.requests import SUPPLIES_ANNOTATION
 from controlplane.sharing import Discipline, Policy, Queue, ResourceQuota
 from simulator.topology import parse_cluster
+from simulator.virtual_time import VirtualTime
 from tests.incidents.test_bundles import written
 from tests.scenarios.scenario import run_now
 from tests.scenarios.test_cores import FILE
@@ -72,7 +72,7 @@ def spec(dice: Random, number: int) -> JobSpec:
 
 @pytest.fixture(scope="module")
 def history() -> MemoryLog:
-    env, dice, log = simpy.Environment(), Random(3), MemoryLog()
+    env, dice, log = VirtualTime(), Random(3), MemoryLog()
     # Gangs come up slowly, so that some are stuck before.
     cluster = SimulatedCluster(env, parse_cluster(FILE | {"start_delay_s": 20}))
     engine = Engine(SimpyClock(env), log, cluster, EngineOptions(snapshot_every=None))

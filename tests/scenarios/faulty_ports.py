@@ -5,7 +5,6 @@ from collections.abc import Callable, Generator, Sequence
 from random import Random
 from typing import Any
 
-import simpy
 from msgspec import Struct
 from simpy.events import Event
 
@@ -17,6 +16,7 @@ from controlplane.errors import LogUnavailable
 from controlplane.events import Recorded
 from controlplane.job import Job
 from controlplane.ports import Cluster, Head, Snapshot
+from simulator.virtual_time import VirtualTime
 
 
 class Faults(Struct):
@@ -65,7 +65,7 @@ class Faults(Struct):
 class Sleep:
     """An awaitable that lets virtual time pass, in which an engine may be killed."""
 
-    def __init__(self, env: simpy.Environment, seconds: float) -> None:
+    def __init__(self, env: VirtualTime, seconds: float) -> None:
         self._env = env
         self._seconds = seconds
 
@@ -75,7 +75,7 @@ class Sleep:
 
 
 class Port:
-    def __init__(self, env: simpy.Environment, faults: Faults, dice: Random) -> None:
+    def __init__(self, env: VirtualTime, faults: Faults, dice: Random) -> None:
         self.env = env
         self.faults = faults
         self.dice = dice

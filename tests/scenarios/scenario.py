@@ -42,6 +42,7 @@ from controlplane.model import (
 from controlplane.replay import rebuild, state_hash
 from controlplane.world import World
 from simulator.topology import Delays, FaultModel, grid
+from simulator.virtual_time import VirtualTime
 from tests.scenarios.faulty_ports import Faults, FaultyCluster, FaultyLog, JumpyClock, Port
 
 TROUBLE_S = 2_000.0
@@ -53,7 +54,7 @@ class Scenario:
     def __init__(self, seed: int, *, calm: bool = False) -> None:
         self.seed = seed
         self.dice = Random(seed)
-        self.env = simpy.Environment()
+        self.env = VirtualTime()
         self.faults = Faults() if calm else Faults.drawn(self.dice)
         self.log = MemoryLog()
         # The world as the log has it, which no engine can run ahead of.

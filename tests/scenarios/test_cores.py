@@ -3,7 +3,6 @@
 from random import Random
 
 import pytest
-import simpy
 
 from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process
@@ -15,6 +14,7 @@ from controlplane.model import DoneWhen, JobSpec, Role, Scheduling, Workload
 from controlplane.sharing import Discipline, Policy
 from controlplane.world import World
 from simulator.topology import parse_cluster
+from simulator.virtual_time import VirtualTime
 from tests.controlplane.test_requests import check_amounts
 
 FILE = {
@@ -42,7 +42,7 @@ def spec(dice: Random) -> JobSpec:
 
 @pytest.mark.parametrize("discipline", list(Discipline))
 def test_everybody_gets_through_and_no_host_is_asked_for_more_than_it_has(discipline) -> None:
-    env, dice, log = simpy.Environment(), Random(discipline.value), MemoryLog()
+    env, dice, log = VirtualTime(), Random(discipline.value), MemoryLog()
     cluster = SimulatedCluster(env, parse_cluster(FILE))
     engine = Engine(SimpyClock(env), log, cluster, EngineOptions(snapshot_every=None))
     as_process(env, engine.run())

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import simpy
 import yaml
 
 from adapters.memory_log import MemoryLog
@@ -19,6 +18,7 @@ from controlplane.kinds.kind import Gang, Submission
 from controlplane.kinds.native import NAME
 from controlplane.kinds.registry import forms, kind_of, read_manifest, write_manifest
 from simulator.topology import Delays, grid
+from simulator.virtual_time import VirtualTime
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # How those end that are to show something else than a success.
@@ -77,7 +77,7 @@ def test_an_example_runs_to_its_end(document: dict[str, Any]) -> None:
 
 def ended(submission: Submission) -> Job:
     """The job after all there is to happen has happened, on a cluster of its own."""
-    env = simpy.Environment()
+    env = VirtualTime()
     cluster = SimulatedCluster(env, grid(2, 4, 8, delays=Delays(start_s=5.0, stop_s=2.0)))
     log = MemoryLog()
     engine = Engine(

@@ -24,6 +24,7 @@ from controlplane.commands import SubmitJob
 from controlplane.engine import Engine, EngineOptions
 from controlplane.model import DoneWhen, JobSpec, Role, Workload
 from simulator.topology import Delays, grid
+from simulator.virtual_time import VirtualTime
 
 SERVICE_S = 3600.0
 BATCHES = 10
@@ -45,7 +46,7 @@ def erlang_c_wait_s(servers: int, load: float) -> float:
 
 def waits_s(servers: int, load: float, jobs: int, seed: int) -> list[float]:
     """How long each job of one GPU waited for it, through the real engine in virtual time."""
-    env, dice = simpy.Environment(), Random(seed)
+    env, dice = VirtualTime(), Random(seed)
     model = grid(1, 1, servers, delays=Delays(start_s=0.0, stop_s=0.0))
     cluster = SimulatedCluster(env, model)
     options = EngineOptions(resync_s=None, snapshot_every=None)

@@ -7,7 +7,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-import simpy
 
 from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process
@@ -26,6 +25,7 @@ from controlplane.model import (
     Workload,
 )
 from simulator.topology import parse_cluster
+from simulator.virtual_time import VirtualTime
 from tests.adapters.test_simulated_cluster import at_once
 
 DAY = 86_400.0
@@ -53,7 +53,7 @@ def _cluster(preset: str) -> object:
 
 def run(preset: str) -> tuple[Engine, SimulatedCluster, str]:
     """Thirty jobs in two days; the world, the cluster, and the hash of the log."""
-    env, log = simpy.Environment(), MemoryLog()
+    env, log = VirtualTime(), MemoryLog()
     engines: list[Engine] = []
 
     def waiting() -> int:
@@ -112,7 +112,7 @@ def test_a_notice_moves_a_gang_before_its_node_is_taken() -> None:
     rack = {"name": "a", "nodes": 2, "gpus": 4, "gpu_type": "P100", "link": "pcie3"}
     notice = {"at_s": 1_000, "node": "a-0", "kind": "spot_reclaim", "repair_s": 1e6}
     document = {"racks": [rack], "faults": {"script": [notice | {"notice_s": 120}]}}
-    env, log = simpy.Environment(), MemoryLog()
+    env, log = VirtualTime(), MemoryLog()
     cluster = SimulatedCluster(env, parse_cluster(document))
     engine = Engine(SimpyClock(env), log, cluster, EngineOptions(resync_s=None))
     as_process(env, engine.run())
@@ -141,7 +141,7 @@ def test_a_notice_moves_a_gang_before_its_node_is_taken() -> None:
 def _elastic_end(replicas: int | None) -> float:
     """When a job of two ranks ends that is scaled after 1,000 s, or not at all."""
     rack = {"name": "a", "nodes": 4, "gpus": 4, "gpu_type": "P100", "link": "pcie3", "net": "25GbE"}
-    env = simpy.Environment()
+    env = VirtualTime()
     cluster = SimulatedCluster(env, parse_cluster({"racks": [rack]}))
     engine = Engine(SimpyClock(env), MemoryLog(), cluster, EngineOptions(resync_s=None))
     as_process(env, engine.run())
@@ -203,7 +203,7 @@ def test_a_repaired_gang_begins_again_as_a_whole_and_ends(is_training: bool) -> 
         {"at_s": 1_000, "node": "a-0", "kind": "crash", "repair_s": 1e6},
         {"at_s": 2_000, "node": "a-2", "kind": "crash", "repair_s": 1e6},
     ]
-    env = simpy.Environment()
+    env = VirtualTime()
     document = {"racks": [rack], "faults": {"script": crashes}}
     cluster = SimulatedCluster(env, parse_cluster(document))
     engine = Engine(SimpyClock(env), MemoryLog(), cluster, EngineOptions(resync_s=None))

@@ -4,8 +4,6 @@ import asyncio
 from contextlib import suppress
 from random import Random
 
-import simpy
-
 from adapters.asyncio_clock import AsyncioClock
 from adapters.memory_log import MemoryLog
 from adapters.pacer import Pacer
@@ -18,6 +16,7 @@ from controlplane.engine import Engine, EngineOptions
 from controlplane.events import JobEvent
 from controlplane.model import DoneWhen, JobSpec, RestartPolicy, Role, Workload
 from simulator.topology import Delays, grid
+from simulator.virtual_time import VirtualTime
 
 ORIGIN = 1_000.0
 SPEED = 500.0
@@ -51,7 +50,7 @@ def model():
 
 
 def in_virtual_time() -> list:
-    env, log = simpy.Environment(), MemoryLog()
+    env, log = VirtualTime(), MemoryLog()
     cluster = SimulatedCluster(env, model(), origin=ORIGIN)
     engine = Engine(SimpyClock(env, origin=ORIGIN), log, cluster, OPTIONS)
     as_process(env, engine.run())
@@ -65,7 +64,7 @@ def in_virtual_time() -> list:
 async def in_paced_time(path) -> list:
     log = await SqliteLog.open(path)
     clock = AsyncioClock(start=ORIGIN, speed=SPEED)
-    env = simpy.Environment()
+    env = VirtualTime()
     pacer = Pacer(env, clock.twin(), origin=ORIGIN)
     cluster = SimulatedCluster(env, model(), origin=ORIGIN, sync=pacer.sync)
     surveyed, finished = asyncio.Event(), asyncio.Event()

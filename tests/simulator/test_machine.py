@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import pytest
-import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from simulator.happenings import (
 )
 from simulator.machine import Machine
 from simulator.topology import ClusterModel, Delays, NodeModel
+from simulator.virtual_time import VirtualTime
 
 DELAYS = Delays(start_s=5.0, stop_s=2.0)
 CLUSTER = ClusterModel(tuple(NodeModel(f"n{i}", gpus=8) for i in range(3)), DELAYS)
@@ -37,7 +37,7 @@ class Bench:
     """A machine, and what it told and when."""
 
     def __init__(self, cluster: ClusterModel = CLUSTER, begin_at_s: float = 0.0) -> None:
-        self.env = simpy.Environment(begin_at_s)
+        self.env = VirtualTime(begin_at_s)
         self.told: list[tuple[float, Happening]] = []
         self.machine = Machine(
             self.env, cluster, lambda happening: self.told.append((self.env.now, happening))

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-import simpy
 
 from simulator.autoscaling import Autoscaler
 from simulator.gangs import Gang, Part
@@ -11,10 +10,11 @@ from simulator.happenings import NodeDown, NodeUp
 from simulator.machine import Machine
 from simulator.pools import Pool, Rent, ready_after_s, wanted_nodes
 from simulator.topology import parse_cluster
+from simulator.virtual_time import VirtualTime
 from tests.gangs import on
 
 
-def _world(**pool: Any) -> tuple[simpy.Environment, Machine, Autoscaler, list[Any], list[int]]:
+def _world(**pool: Any) -> tuple[VirtualTime, Machine, Autoscaler, list[Any], list[int]]:
     fields = {"rack": "cloud", "most": 4, "delay_s": 100, "delay_spread": 0, "idle_s": 300}
     cluster = parse_cluster(
         {
@@ -23,7 +23,7 @@ def _world(**pool: Any) -> tuple[simpy.Environment, Machine, Autoscaler, list[An
             "start_delay_s": 0,
         }
     )
-    env = simpy.Environment()
+    env = VirtualTime()
     told: list[Any] = []
     waiting = [0]
     machine = Machine(env, cluster, lambda happening: told.append((env.now, happening)))

@@ -6,7 +6,6 @@ from random import Random
 
 import msgspec
 import pytest
-import simpy
 
 from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process
@@ -16,6 +15,7 @@ from controlplane.engine import Engine, EngineOptions
 from controlplane.events import GangPlaced, JobSucceeded, Recorded
 from controlplane.model import DoneWhen, JobSpec, Role, Scheduling, Workload
 from simulator.topology import Delays, grid
+from simulator.virtual_time import VirtualTime
 from studies.accuracy import Ledger
 from studies.forecast import Question, forecast
 from studies.forecast_answers import Forecast
@@ -27,7 +27,7 @@ class Lab:
     """A live world, of which forecasts are asked."""
 
     def __init__(self, nodes: int = 2) -> None:
-        self.env, self.log = simpy.Environment(), MemoryLog()
+        self.env, self.log = VirtualTime(), MemoryLog()
         model = grid(1, nodes, 8, delays=Delays(start_s=5.0, stop_s=0.0))
         self.engine = Engine(
             SimpyClock(self.env), self.log, SimulatedCluster(self.env, model), QUIET

@@ -9,8 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
-import simpy
-
 from adapters.simulated_cluster import SimulatedCluster
 from adapters.sqlite_log import SqliteLog
 from controlplane.codec import from_row
@@ -18,17 +16,18 @@ from controlplane.engine import Engine
 from controlplane.events import EngineStarted, JobRestarting, Recorded
 from simulator.faults import FaultModel
 from simulator.topology import Delays
+from simulator.virtual_time import VirtualTime
 from studies.clusters import equal_nodes
 from studies.policies import beginning, policy_named
 from studies.run import OPTIONS, run
-from studies.submissions import submissions
+from studies.submissions import Submissions
 from studies.workloads.trace import make_trace
 
 
 class JumpingClock:
     """The model's time, for an engine that asyncio drives. `drive` says when it is its turn."""
 
-    def __init__(self, env: simpy.Environment) -> None:
+    def __init__(self, env: VirtualTime) -> None:
         self._env = env
         self.waits, self.granted = asyncio.Event(), asyncio.Event()
         self.until: float | None = None
@@ -47,7 +46,7 @@ class JumpingClock:
         self.woken = True
 
 
-async def drive(env: simpy.Environment, clock: JumpingClock, begun: asyncio.Event) -> None:
+async def drive(env: VirtualTime, clock: JumpingClock, begun: asyncio.Event) -> None:
     """All that happens at one instant happens before the engine gets its turn, as under SimPy."""
     while True:
         await clock.waits.wait()
@@ -84,13 +83,13 @@ def cluster():
 
 async def under_asyncio(path, trace, policy, length: int) -> list[Recorded]:
     """The first so many events."""
-    env = simpy.Environment()
+    env = VirtualTime()
     clock, log = JumpingClock(env), await SqliteLog.open(path)
     head = await log.lead()
     past = [Recorded(i, 0.0, event) for i, event in enumerate(beginning(policy, ()), 1)]
     await log.append(past, epoch=head.epoch)
     begun, over = asyncio.Event(), asyncio.Event()
-    submission = submissions(trace, cluster(), {})
+    submission = Submissions(trace, cluster(), {}).of_row
 
     def people():
         for row, at in enumerate(trace.submit.tolist()):

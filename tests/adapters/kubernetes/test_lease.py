@@ -3,7 +3,6 @@
 from random import Random
 
 import pytest
-import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from adapters.kubernetes.lease import (
     rfc3339,
 )
 from adapters.simpy_clock import SimpyClock, as_process
+from simulator.virtual_time import VirtualTime
 
 TERMS = Terms(duration_s=10.0, renew_every_s=3.0, deadline_s=7.0)
 # The longest that a request takes, as `lease_api` bounds it.
@@ -110,7 +110,7 @@ def test_a_lease_that_says_nothing_is_free(document: dict):
 class Server:
     """Leases with resource versions; requests take their time, get lost, or their answers do."""
 
-    def __init__(self, env: simpy.Environment, dice: Random, trouble: float) -> None:
+    def __init__(self, env: VirtualTime, dice: Random, trouble: float) -> None:
         self.env = env
         self.dice = dice
         self.trouble = trouble
@@ -183,7 +183,7 @@ class World:
     """Some candidates, each with a clock of its own that is wrong by minutes."""
 
     def __init__(self, seed: int, trouble: float, count: int = 3) -> None:
-        self.env = simpy.Environment()
+        self.env = VirtualTime()
         self.dice = Random(seed)
         self.server = Server(self.env, self.dice, trouble)
         self.leaders: dict[str, float] = {}
@@ -245,7 +245,7 @@ def test_nobody_is_deposed_by_a_server_that_is_away_for_a_moment(seed: int):
 
 
 def test_who_resigns_is_followed_within_a_renewal():
-    env = simpy.Environment()
+    env = VirtualTime()
     server = Server(env, Random(1), 0.0)
     story: list[tuple[str, float]] = []
 

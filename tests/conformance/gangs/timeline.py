@@ -4,7 +4,6 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 import pytest
-import simpy
 
 from adapters.instant_cluster import InstantCluster
 from adapters.memory_log import MemoryLog
@@ -18,6 +17,7 @@ from controlplane.model import Cause
 from controlplane.queries import why
 from controlplane.sharing import Queue
 from controlplane.world import World
+from simulator.virtual_time import VirtualTime
 from tests.conformance.gangs.history import ELSEWHERE, History, counts
 from tests.conformance.gangs.one_cycle import same_but_for_ids
 from tests.conformance.gangs.reading import OneJob
@@ -30,7 +30,7 @@ class Story:
     def __init__(self, scenario: dict[str, Any]) -> None:
         self.scenario = scenario
         self.history = History(scenario)
-        self.env = simpy.Environment()
+        self.env = VirtualTime()
         self.log = MemoryLog(self.history.events)
         self.cluster = InstantCluster(self.env, self.history.nodes)
         self.engine = Engine(

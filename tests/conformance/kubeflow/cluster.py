@@ -28,6 +28,7 @@ from controlplane.engine import Answer, Engine, EngineOptions
 from controlplane.job import Job
 from controlplane.kinds.kind import Submission
 from controlplane.model import NodeInfo
+from simulator.virtual_time import VirtualTime
 from tests.conformance.kubeflow.manifests import kind_named
 
 JOB = "01TESTJOB"
@@ -122,7 +123,7 @@ class Bench:
     """One control plane, one cluster, one job."""
 
     def __init__(self, at: float, site: Site | None = None) -> None:
-        self.env = simpy.Environment(initial_time=at)
+        self.env = VirtualTime(initial_time=at)
         self.log = MemoryLog()
         self.store = Store()
         self.site = site or Site()

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import simpy
 import yaml
 
 from adapters.memory_log import MemoryLog
@@ -15,6 +14,7 @@ from controlplane.job import Phase
 from controlplane.kinds import hostfile_job, mpi, trainer
 from controlplane.kinds.registry import read_manifest
 from simulator.topology import Delays, grid
+from simulator.virtual_time import VirtualTime
 from tests.controlplane.kinds.reading import gang_of, read, written
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -60,7 +60,7 @@ def test_every_implementation_of_mpi_has_an_example():
 
 
 def test_all_of_them_run_to_their_end_on_a_simulated_cluster():
-    env = simpy.Environment()
+    env = VirtualTime()
     cluster = SimulatedCluster(env, grid(1, 4, 8, delays=Delays(start_s=5.0, stop_s=2.0)))
     options = EngineOptions(resync_s=None, snapshot_every=None)
     engine = Engine(SimpyClock(env), MemoryLog(), cluster, options)

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import simpy
 import yaml
 from aiohttp import web
 
@@ -27,6 +26,7 @@ from cli.supervisor import Supervisor
 from controlplane.engine import EngineOptions
 from controlplane.job import Job
 from controlplane.model import NodeInfo
+from simulator.virtual_time import VirtualTime
 from tests.fake_kubernetes import FakeKubernetes
 from tests.fake_kubernetes.store import Resource
 
@@ -64,7 +64,7 @@ class Bench:
         self.api = api
         self.log = MemoryLog()
         nodes = [NodeInfo(f"node-{i}", 8) for i in range(64)]
-        self.cluster = InstantCluster(simpy.Environment(), nodes)
+        self.cluster = InstantCluster(VirtualTime(), nodes)
         self.control = Control(self.log)
         self.options = Options()
         # How long the watches are believed.
