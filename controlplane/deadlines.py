@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from controlplane.attempt import Attempt, RankState, launched_at
+from controlplane.attempt import Attempt, AttemptState, RankState, launched_at
 from controlplane.job import ACTIVE, Job, Phase
 from controlplane.model import RestartScope
 
@@ -10,15 +10,16 @@ from controlplane.model import RestartScope
 def deadline(job: Job) -> float | None:
     """When something falls due for this job by itself, or None. `settling.due` says what."""
     phase, spec, attempt = job.phase, job.spec, job.attempt
+    is_over = attempt is None or attempt.state is AttemptState.OVER
     if job.finished_at is not None:
-        if spec.ttl_s is None or job.live_attempt is not None:
+        if spec.ttl_s is None or not is_over:
             return None
         return job.finished_at + spec.ttl_s
     due_at = None
     if spec.active_deadline_s is not None and job.active_at is not None:
         due_at = job.active_at + spec.active_deadline_s
     if phase is Phase.RESTARTING:
-        if job.retry_at is not None and job.live_attempt is None:
+        if job.retry_at is not None and is_over:
             due_at = _earlier(due_at, job.retry_at)
     elif attempt is not None and phase in ACTIVE:
         if job.crippled_at is not None:

@@ -21,11 +21,13 @@ class FreeDevices:
     """Free devices of every node, and the open nodes by how many they have free."""
 
     __slots__ = (
-        "by_count", "counts", "held", "leaf_of", "leaves", "masks", "offers", "open", "shared",
+        "by_count", "counts", "frees", "held", "leaf_of", "leaves", "masks", "offers", "open", "shared",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.masks: list[int] = []
+        # How many bits each mask has: a pool's has thousands, and they are long to count.
+        self.frees: list[int] = []
         # Ordinal -> device -> thousandths of it that are taken.
         self.shared: dict[int, dict[int, int]] = {}
         # For each leaf of the topology, how many open nodes have so many devices free. Kept only
@@ -47,6 +49,7 @@ class FreeDevices:
         """A copy that may be scribbled on."""
         twin = FreeDevices.__new__(FreeDevices)
         twin.masks = self.masks.copy()
+        twin.frees = self.frees.copy()
         twin.open = self.open.copy()
         twin.by_count = {count: ordinals.copy() for count, ordinals in self.by_count.items()}
         twin.counts = self.counts.copy()
@@ -64,7 +67,7 @@ class FreeDevices:
         if leaf_of is not None:
             for ordinal, is_open in enumerate(self.open):
                 if is_open:
-                    self._count(ordinal, self.masks[ordinal].bit_count(), 1)
+                    self._count(ordinal, self.frees[ordinal], 1)
 
     def _count(self, ordinal: int, free: int, change: int) -> None:
         assert self.leaf_of is not None
@@ -85,44 +88,46 @@ class FreeDevices:
         """States anew what a node has free and whether it takes work."""
         while ordinal >= len(self.masks):
             self.masks.append(0)
+            self.frees.append(0)
             self.open.append(False)
         if self.open[ordinal]:
-            self._unlist(ordinal, self.masks[ordinal].bit_count())
+            self._unlist(ordinal, self.frees[ordinal])
         for device in self.shared.get(ordinal, ()):
             mask &= ~(1 << device)
         self.masks[ordinal] = mask
+        self.frees[ordinal] = mask.bit_count()
         self.open[ordinal] = is_open
         if is_open:
-            self._list(ordinal, mask.bit_count())
+            self._list(ordinal, self.frees[ordinal])
 
     def hold(self, ordinal: int, devices: int) -> None:
         """Takes devices; each must have been free."""
         mask = self.masks[ordinal]
         assert mask & devices == devices, f"node {ordinal} has {mask:b} free, not {devices:b}"
-        self._set_free(ordinal, mask, mask ^ devices)
+        self._set_free(ordinal, mask ^ devices, self.frees[ordinal] - devices.bit_count())
 
     def release(self, ordinal: int, devices: int) -> None:
         """Gives devices back; none may have been free."""
         mask = self.masks[ordinal]
         assert mask & devices == 0, f"node {ordinal} has {mask:b} free already, of {devices:b}"
-        self._set_free(ordinal, mask, mask | devices)
+        self._set_free(ordinal, mask | devices, self.frees[ordinal] + devices.bit_count())
 
-    def _set_free(self, ordinal: int, before: int, after: int) -> None:
-        self.masks[ordinal] = after
+    def _set_free(self, ordinal: int, mask: int, count: int) -> None:
         if self.open[ordinal]:
-            self._unlist(ordinal, before.bit_count())
-            self._list(ordinal, after.bit_count())
+            self._unlist(ordinal, self.frees[ordinal])
+            self._list(ordinal, count)
+        self.masks[ordinal], self.frees[ordinal] = mask, count
 
     def close(self, ordinal: int) -> None:
         """Nothing more is placed there."""
         if self.open[ordinal]:
-            self._unlist(ordinal, self.masks[ordinal].bit_count())
+            self._unlist(ordinal, self.frees[ordinal])
         self.open[ordinal] = False
 
     def reopen(self, ordinal: int) -> None:
         """The opposite of `close`."""
         self.open[ordinal] = True
-        self._list(ordinal, self.masks[ordinal].bit_count())
+        self._list(ordinal, self.frees[ordinal])
 
     def hold_share(self, ordinal: int, device: int, share: int) -> None:
         """Takes a part of a device, in thousandths; there must be as much left of it."""
@@ -230,10 +235,13 @@ _NOTHING: dict[str, int] = {}
 @lru_cache(maxsize=16_384)
 def mask_of(devices: tuple[int, ...]) -> int:
     """Devices as bits."""
-    mask = 0
+    if not devices:
+        return 0
+    # They mostly lie close together, and those of a pool far from its first one.
+    mask, first = 0, min(devices)
     for device in devices:
-        mask |= 1 << device
-    return mask
+        mask |= 1 << (device - first)
+    return mask << first
 
 
 def lowest(mask: int, count: int) -> tuple[int, ...]:
@@ -241,16 +249,22 @@ def lowest(mask: int, count: int) -> tuple[int, ...]:
     return _lowest_of_few(mask, count) if mask < _FEW else _lowest(mask, count)
 
 
+_WORD = (1 << 60) - 1
 # A node of up to sixteen devices. A pool has thousands, and hardly ever the same ones free again.
 _FEW = 1 << 16
 
 
 def _lowest(mask: int, count: int) -> tuple[int, ...]:
-    devices = []
-    for _ in range(count):
-        bit = mask & -mask
-        devices.append(bit.bit_length() - 1)
-        mask ^= bit
+    devices: list[int] = []
+    while mask and len(devices) < count:
+        # What lies together is taken from a word at a time, for a pool's mask is long.
+        first = (mask & -mask).bit_length() - 1
+        word = (mask >> first) & _WORD
+        mask ^= word << first
+        while word and len(devices) < count:
+            bit = word & -word
+            devices.append(first + bit.bit_length() - 1)
+            word ^= bit
     return tuple(devices)
 
 

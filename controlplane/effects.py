@@ -138,9 +138,11 @@ def _is_plain(job: Job, attempt: Attempt) -> bool:
     Who is plain has always been, as long as its spec is the same.
     """
     spec = job.spec
-    if job.restarts or attempt.mended or len(attempt.ranks) != spec.size or grows(spec):
+    if job.restarts or attempt.mended or grows(spec):
         return False
-    for role in spec.roles:  # noqa: SIM110 - in the hot path
+    size = 0
+    for role in spec.roles:
         if role.starts_after:
             return False
-    return True
+        size += role.replicas
+    return size == len(attempt.ranks)

@@ -100,8 +100,11 @@ def _has_done_its_part(role: Role, rule: DoneWhen, deciders: Sequence[Rank]) -> 
 
 def _failing(draft: Draft, attempt: Attempt) -> list[int]:
     """The ranks that failed and that the job cannot do without."""
-    ranks = attempt.ranks[: draft.job.spec.size]
-    failing = [i for i, rank in enumerate(ranks) if rank.state not in _GOING and rank.failed]
+    ranks = enumerate(attempt.ranks)
+    failing = [i for i, rank in ranks if rank.state not in _GOING and rank.failed]
+    if not failing:
+        return failing
+    failing = [i for i in failing if i < draft.job.spec.size]
     if draft.job.spec.scheduling.repair is Repair.REPLACE:
         # Ranks that were lost with their node may be replaced: it is the scheduler's turn.
         failing = [i for i in failing if not is_missing(attempt.ranks[i])]
@@ -196,7 +199,8 @@ def due(job: Job, now: float, position: int) -> Decided:
     draft = Draft(job, now, position)
     spec, attempt = job.spec, job.attempt
     if job.phase in FINISHED:
-        if _is_past(job.finished_at, spec.ttl_s, now) and job.live_attempt is None:
+        is_over = attempt is None or attempt.state is _OVER
+        if is_over and _is_past(job.finished_at, spec.ttl_s, now):
             draft.add_removal("ttl")
         return draft
     if _is_past(job.active_at, spec.active_deadline_s, now):

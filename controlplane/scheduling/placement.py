@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from controlplane.devices import FreeDevices, lowest
+from controlplane.devices import FreeDevices, lowest, mask_of
 from controlplane.model import JobSpec, Placement, Slot
 from controlplane.scheduling.gangs import Needs
 
@@ -32,10 +32,10 @@ class Pool:
     def __init__(self, free: FreeDevices, ordinals: Iterable[int]) -> None:
         self.masks = free.masks
         self.by_count: dict[int, list[int]] = {}
-        is_open, masks = free.open, free.masks
+        is_open = free.open
         for ordinal in ordinals:
             if is_open[ordinal]:
-                self.by_count.setdefault(masks[ordinal].bit_count(), []).append(ordinal)
+                self.by_count.setdefault(free.frees[ordinal], []).append(ordinal)
         self.counts = sorted(self.by_count)
 
 
@@ -57,9 +57,9 @@ def slots(free: FreeDevices, chosen: Chosen, size: int, name_of: Callable[[int],
         name, mask = name_of(ordinal), free.masks[ordinal]
         for gpus, rank in ranks:
             devices = lowest(mask, gpus)
-            for device in devices:
-                mask ^= 1 << device
             found[rank] = Slot(name, devices)
+            if len(ranks) > 1:
+                mask ^= mask_of(devices)
     # Ranks without GPUs keep the others company.
     company = Slot(name_of(chosen[0][0]))
     return tuple([company if slot is None else slot for slot in found])

@@ -303,7 +303,7 @@ BUGS = (
     Bug(
         "settling: a job is removed while its ranks are there",
         "controlplane/deadlines.py",
-        "if spec.ttl_s is None or job.live_attempt is not None:",
+        "if spec.ttl_s is None or not is_over:",
         "if spec.ttl_s is None:",
         CORE,
     ),
