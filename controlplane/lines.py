@@ -7,9 +7,10 @@ ahead of whom can be told from when they came.
 
 from bisect import bisect_left, bisect_right, insort
 from math import inf
-from operator import attrgetter
+from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from controlplane.asks import asks_of, pods_selector
 from controlplane.attained import attained_step
@@ -19,9 +20,17 @@ from controlplane.model import PLAIN_SCHEDULING, JobSpec, Role, Scheduling
 from controlplane.requests import requests_of, says_nothing
 from controlplane.sharing import Discipline, Policy
 
-# Minus its priority, then what its discipline looks at, then the position at which it was queued,
-# then its id: the smallest goes first.
-Waiting = tuple[float, float, int, str]
+
+class Waiting(NamedTuple):
+    """A job's place in its line: the smallest goes first."""
+
+    # Minus its priority, then what its discipline looks at.
+    before_all: float
+    before_equals: float
+    queued_as: int
+    job: str
+
+
 # What two gangs have in common that fit in the same places.
 Shape = tuple[object, ...]
 
@@ -32,8 +41,6 @@ BY_ATTAINED = frozenset({Discipline.LEAST_ATTAINED_FIT, Discipline.LEAST_ATTAINE
 SKIPS = BY_ATTAINED | {Discipline.FIFO_FIT, Discipline.SHORTEST_FIT}
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-# Of what a job asks, this says nothing about where it may run.
-_ABOUT_TIME = ("estimate_s", "checkpoint_every_s")
 
 
 def place_in_line(job: Job, discipline: Discipline, policy: Policy) -> Waiting:
@@ -42,10 +49,10 @@ def place_in_line(job: Job, discipline: Discipline, policy: Policy) -> Waiting:
     if policy.ageing_per_hour:
         first += policy.ageing_per_hour * job.submitted_at / 3_600.0
     if discipline in SHORTEST_FIRST:
-        return first, expected_s(spec, policy), job.queued_as, job.id
+        return Waiting(first, expected_s(spec, policy), job.queued_as, job.id)
     if discipline in BY_ATTAINED:
-        return first, attained_step(attained_gpu_s(job)), job.queued_as, job.id
-    return first, 0, job.queued_as, job.id
+        return Waiting(first, attained_step(attained_gpu_s(job)), job.queued_as, job.id)
+    return Waiting(first, 0, job.queued_as, job.id)
 
 
 def attained_by(job: Job, now: float) -> float:
@@ -92,17 +99,9 @@ def _requests(role: Role) -> object:
 
 def about_places(asks: Scheduling) -> Scheduling:
     """What a job asks for without what is only about time; the plain value if nothing is left."""
-    if asks is PLAIN_SCHEDULING:
-        return asks
-    if _places_of(asks) == _NO_PLACES:
-        return PLAIN_SCHEDULING
     if asks.estimate_s is not None or asks.checkpoint_every_s is not None:
-        asks = msgspec.structs.replace(asks, estimate_s=None, checkpoint_every_s=None)
-    return asks
-
-
-_places_of = attrgetter(*[name for name in Scheduling.__struct_fields__ if name not in _ABOUT_TIME])
-_NO_PLACES = _places_of(PLAIN_SCHEDULING)
+        asks = replace(asks, estimate_s=None, checkpoint_every_s=None)
+    return PLAIN_SCHEDULING if asks == PLAIN_SCHEDULING else asks
 
 
 def _is_special(role: Role) -> bool:
@@ -165,7 +164,7 @@ class Alike:
 
 _FEW = 32
 # Of equal lengths this place comes last.
-_BEHIND_ALL: Waiting = (inf, inf, 0, "")
+_BEHIND_ALL = Waiting(inf, inf, 0, "")
 
 
 class Line:

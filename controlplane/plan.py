@@ -31,7 +31,7 @@ def plan(world: World, command: SubmitJob) -> Plan:
     outcome = look_at(snapshot, job)
     if outcome.starts is not None:
         return _told(job, "it would start now", ranks=_ranks(job.spec, outcome.starts.placement))
-    line = [snapshot.job(place[3]) for place in snapshot.line(job.spec.queue).order]
+    line = [snapshot.job(place.job) for place in snapshot.line(job.spec.queue).order]
     place = line.index(job) + 1
     first = outcome.reasons[0].message if outcome.reasons else outcome.summary
     return _told(
@@ -55,7 +55,7 @@ class _OneMore(Snapshot):
             world.discipline(job.spec.queue), world.policy, by_request=world.by_request
         )
         for place in known.order:
-            self._line.join(place, world.jobs[place[3]].spec, "")
+            self._line.join(place, world.jobs[place.job].spec, "")
         self._line.join(world.place_in_line(job), job.spec, "")
 
     def line(self, queue: str) -> Line:

@@ -249,7 +249,7 @@ def _why_queued(world: World, job: Job) -> Why:
         )
     line = world.waiting[queue]
     place = line.index(world.place_in_line(job)) + 1
-    ahead = [world.jobs[other[3]] for other in line[: place - 1]]
+    ahead = [world.jobs[other.job] for other in line[: place - 1]]
     outcome = look_at(Snapshot(world), job)
     first = outcome.reasons[0].message if outcome.reasons else outcome.summary
     return Why(

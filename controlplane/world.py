@@ -168,7 +168,7 @@ class World(Tenancy):
         self.about_nodes.clear()
         self.free.watch(None)
         self._follow_plans()
-        waiting = [self.jobs[place[3]] for line in self.lines.values() for place in line.order]
+        waiting = [self.jobs[place.job] for line in self.lines.values() for place in line.order]
         self.lines.clear()
         self.waiting.clear()
         for job in waiting:

@@ -180,13 +180,10 @@ def elastic_role(spec: JobSpec) -> tuple[str, int] | None:
 
 def gang_of(world: World, job: Job) -> Gang:
     """The job's needs, worked out anew only when its spec has changed."""
-    gang = world.gangs.get(job.id)
-    if (
-        gang is None
-        or gang.by_request is not world.by_request
-        or ((gang.parts or gang.pins) and gang.memories_mib != memories_of(world))
-    ):
-        gang = Gang(job, memories_of(world), by_request=world.by_request)
-        world.gangs[job.id] = gang
-    assert isinstance(gang, Gang)
+    known, by_request = world.gangs.get(job.id), world.by_request
+    if isinstance(known, Gang) and known.by_request is by_request:
+        told_memory = known.parts or known.pins
+        if not told_memory or known.memories_mib == memories_of(world):
+            return known
+    gang = world.gangs[job.id] = Gang(job, memories_of(world), by_request=by_request)
     return gang

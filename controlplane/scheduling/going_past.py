@@ -96,7 +96,7 @@ class GoingPast:
             index = bisect_right(alike.order, after)
             if index == len(alike.order):
                 continue
-            gang = snapshot.gang(alike.order[index][3])
+            gang = snapshot.gang(alike.order[index].job)
             if is_grouped(gang) or self._fits(gang, free):
                 offers.append((alike.order[index], index, alike))
         heapq.heapify(offers)
@@ -115,7 +115,7 @@ class GoingPast:
         """Who goes past what is planned, in the order of the line."""
         while offers:
             place, index, alike = heapq.heappop(offers)
-            gang = self._snapshot.gang(place[3])
+            gang = self._snapshot.gang(place.job)
             self._tell_before(place)
             limit = self._try(gang, alike)
             if limit == -inf:
@@ -204,7 +204,7 @@ class GoingPast:
             if not self._holder.tells_everyone and place > max(hopeful.values(), default=after):
                 break
             after = place
-            gang = self._snapshot.gang(place[3])
+            gang = self._snapshot.gang(place.job)
             if gang.id in self._seen or gang.id in self._started:
                 continue
             self._tell_before(place)
@@ -224,7 +224,7 @@ class GoingPast:
             return line.order[bisect_right(line.order, after) :]
         found: list[Waiting] = []
         for alike in line.by_shape.values():
-            gang = self._snapshot.gang(alike.order[0][3])
+            gang = self._snapshot.gang(alike.order[0].job)
             found += [p for p in alike.untold(self._code(gang, room)) if p > after]
         return sorted(found)
 
@@ -238,8 +238,8 @@ class GoingPast:
             if place is not None and waiting >= place:
                 done -= 1
                 break
-            if waiting[3] not in self._started and waiting[3] not in self._seen:
-                gang = self._snapshot.gang(waiting[3])
+            if waiting.job not in self._started and waiting.job not in self._seen:
+                gang = self._snapshot.gang(waiting.job)
                 if not is_grouped(gang):
                     self._holder.hold(gang, self._code(gang, room))
         del untold[:done]
@@ -250,7 +250,7 @@ class GoingPast:
         place = world.place_in_line(self._snapshot.job(starts.id))
         news = set(self._untold)
         for alike in self._line.by_shape.values():
-            gang = self._snapshot.gang(alike.order[0][3])
+            gang = self._snapshot.gang(alike.order[0].job)
             code = self._code(gang, left)
             # What was left of other things than devices before nobody knows any more.
             if gang.amounts or code != self._code(gang, room):

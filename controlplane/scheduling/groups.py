@@ -31,9 +31,9 @@ class Groups:
             snapshot = self._snapshot
             places = sorted(p for q in snapshot.queues for p in snapshot.line(q).order)
             for place in places:
-                group = snapshot.job(place[3]).spec.scheduling.group
+                group = snapshot.job(place.job).spec.scheduling.group
                 if group:
-                    self._members.setdefault(group, []).append(snapshot.gang(place[3]))
+                    self._members.setdefault(group, []).append(snapshot.gang(place.job))
         return self._members
 
     def _awake(self, group: str) -> int:

@@ -28,7 +28,7 @@ def grow(snapshot: Snapshot, decided: Sequence[Decision]) -> list[RanksAdded]:
     added: list[RanksAdded] = []
     for job in snapshot.growing():
         line = snapshot.line(job.spec.queue).order
-        if job.id in stopped or any(place[3] not in started for place in line):
+        if job.id in stopped or any(place.job not in started for place in line):
             continue
         more = _more(snapshot, job)
         if more is not None:

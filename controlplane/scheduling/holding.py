@@ -63,7 +63,7 @@ class Holder:
         for queue in snapshot.queues:
             head = closed.get(queue)
             for place in snapshot.line(queue).order:
-                job_id = place[3]
+                job_id = place.job
                 if job_id in decided:
                     continue
                 code = "blocked_by_head" if head else "insufficient_capacity"

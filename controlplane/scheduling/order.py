@@ -50,11 +50,11 @@ class Heads:
     def _entry(self, queue: str) -> tuple[Any, str, str]:
         place = self._offers[queue][0][0]
         key = place if self._by_model is None else self._key(place)
-        return key, queue, place[3]
+        return key, queue, place.job
 
     def _key(self, place: Waiting) -> Any:
         assert self._by_model is not None
-        return self._by_model(self._snapshot, self._snapshot.gang(place[3]), place)
+        return self._by_model(self._snapshot, self._snapshot.gang(place.job), place)
 
     def next(self) -> Gang | None:
         """The next one to look at; then say whether it `moves_up` the line or is `blocked`."""
@@ -104,7 +104,7 @@ def _classic(snapshot: Snapshot, gang: Gang, place: Waiting) -> Any:
     borrows = tree.borrowing_with(gang.queue, gang.milli)
     if snapshot.world.policy.usage_halflife_s is None:
         return borrows, place
-    return borrows, place[0], _by_weight(snapshot, tree.branches[gang.queue]), place
+    return borrows, place.before_all, _by_weight(snapshot, tree.branches[gang.queue]), place
 
 
 def _by_weight(snapshot: Snapshot, branch: Branch) -> float:
@@ -121,7 +121,7 @@ def _fair(snapshot: Snapshot, gang: Gang, place: Waiting) -> Any:
         shares = tuple(map(max, shares, others))
     if snapshot.world.policy.usage_halflife_s is None:
         return shares, place
-    return shares, place[0], _by_weight(snapshot, path[-1]), place
+    return shares, place.before_all, _by_weight(snapshot, path[-1]), place
 
 
 def _shares(path: list[Branch], more: int) -> tuple[float, ...]:

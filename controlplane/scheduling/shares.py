@@ -48,7 +48,7 @@ def _wanted(snapshot: Snapshot, tree: QuotaTree) -> dict[str, int]:
         branch = tree.branches[name]
         inner = sum(child.used_below for child in branch.children)
         own = branch.used_below - inner
-        own += sum(snapshot.gang(place[3]).milli for place in snapshot.line(name).order)
+        own += sum(snapshot.gang(place.job).milli for place in snapshot.line(name).order)
         for above in branch.path():
             wanted[above.name] += own
     return wanted

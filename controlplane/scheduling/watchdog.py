@@ -32,5 +32,5 @@ def held_waits(world: World) -> list[HeldWait]:
         found.append(HeldWait(job_id, job.attempt.gpus, until))
     for line in world.lines.values():
         for place in line.order:
-            assert world.jobs[place[3]].live_attempt is None, f"{place[3]} waits and holds"
+            assert world.jobs[place.job].live_attempt is None, f"{place.job} waits and holds"
     return found
