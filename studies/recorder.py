@@ -20,10 +20,9 @@ GOING, DONE, FAILED, STOPPED = range(4)
 class Recorder:
     """`on_recorded` of an engine. A job's id is the number of its row."""
 
-    def __init__(
-        self, jobs: int, world: World, all_ended: Callable[[], object], *, places: bool
-    ) -> None:
-        self._world = world
+    def __init__(self, jobs: int, all_ended: Callable[[], object], *, places: bool) -> None:
+        # What it looks at once the study has begun; what was before is not noted.
+        self._world: World | None = None
         self._all_ended = all_ended
         self._places = places
         self.started = array("d", [NEVER]) * jobs
@@ -33,13 +32,15 @@ class Recorder:
         self.refused: dict[int, str] = {}
         # The last attempt of each job, as a row of what follows; -1 before the first.
         self._attempt = array("q", [-1]) * jobs
-        self.attempt_job = array("q")
-        self.previous = array("q")
-        self.placed_at = array("d")
-        self.running_at = array("d")
-        self.stopped_at = array("d")
-        self.ended_at = array("d")
-        self.outcome = bytearray()
+        # So many attempts there are; there is room for one a job, and for more when more come.
+        self.attempts = 0
+        self.attempt_job = array("q", [-1]) * jobs
+        self.previous = array("q", [-1]) * jobs
+        self.placed_at = array("d", [NEVER]) * jobs
+        self.running_at = array("d", [NEVER]) * jobs
+        self.stopped_at = array("d", [NEVER]) * jobs
+        self.ended_at = array("d", [NEVER]) * jobs
+        self.outcome = bytearray(jobs)
         # Where attempts were: attempt, ordinal of the node, GPUs there.
         self.place_attempt = array("q")
         self.place_node = array("q")
@@ -53,7 +54,13 @@ class Recorder:
         self.left = jobs
         self.events = 0
 
+    def begin(self, world: World, at: float) -> None:
+        self._world = world
+        self.note_capacity(at)
+
     def __call__(self, batch: Sequence[e.Recorded]) -> None:
+        if self._world is None:
+            return
         self.events += len(batch)
         for recorded in batch:
             note = _NOTES.get(type(recorded.event))
@@ -74,6 +81,7 @@ class Recorder:
         return self.stopped_at[row] - self.running_at[row]
 
     def note_capacity(self, at: float) -> None:
+        assert self._world is not None
         nodes = self._world.nodes.values()
         gpus = sum(node.info.gpus for node in nodes if node.takes_work)
         if self.capacity and self.capacity[-1][0] == at:
@@ -83,26 +91,35 @@ class Recorder:
 
     def _placed(self, event: e.GangPlaced, at: float) -> None:
         job = int(event.job)
-        row = len(self.placed_at)
-        self.previous.append(self._attempt[job])
+        row = self.attempts
+        if row == len(self.placed_at):
+            self._make_room()
+        self.attempts += 1
+        self.previous[row] = self._attempt[job]
         self._attempt[job] = row
-        self.attempt_job.append(job)
-        self.placed_at.append(at)
-        self.running_at.append(NEVER)
-        self.stopped_at.append(NEVER)
-        self.ended_at.append(NEVER)
-        self.outcome.append(GOING)
+        self.attempt_job[row] = job
+        self.placed_at[row] = at
         if event.attempt == 1:
             self.started[job] = at
         if self._held:
             self._no_longer_held(job, at)
         if self._places:
+            assert self._world is not None
             nodes = self._world.nodes
             for slot in event.placement:
                 if slot.devices:
                     self.place_attempt.append(row)
                     self.place_node.append(nodes[slot.node].ordinal)
                     self.place_gpus.append(len(slot.devices))
+
+    def _make_room(self) -> None:
+        """As many attempts again."""
+        more = len(self.placed_at)
+        for numbers in (self.attempt_job, self.previous):
+            numbers.extend(array("q", [-1]) * more)
+        for times in (self.placed_at, self.running_at, self.stopped_at, self.ended_at):
+            times.extend(array("d", [NEVER]) * more)
+        self.outcome.extend(bytes(more))
 
     def _running(self, event: e.GangStarted, at: float) -> None:
         self.running_at[self._attempt[int(event.job)]] = at

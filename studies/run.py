@@ -102,9 +102,11 @@ def run(
         raise ValueError("a study needs at least one job")
     if reasons:
         policy = StudyPolicy(policy.name, policy.told, replace(policy.policy, records_reasons=True))
-    world = _Life(trace, cluster, policy, queues, checkpoints or Checkpoints(), keep_events)
+    places = places and not cluster.pooled
+    plan = checkpoints or Checkpoints()
+    world = _Life(trace, cluster, policy, queues, plan, keep_events=keep_events, places=places)
     world.recorded_on = RecordedOn(recorded_on) if recorded_on else None
-    recorder = world.begin(places=places and not cluster.pooled)
+    recorder = world.begin()
     if autoscale is not None:
         Autoscaler(world.env, world.engine, autoscale)
     world.let_people_come(recorder)
@@ -123,7 +125,9 @@ class _Life:
         policy: StudyPolicy,
         queues: Sequence[Queue],
         checkpoints: Checkpoints,
+        *,
         keep_events: bool,
+        places: bool,
     ) -> None:
         self.trace, self.cluster, self.policy = trace, cluster, policy
         self.checkpoints = checkpoints
@@ -145,15 +149,15 @@ class _Life:
         self._checkpointed: Checkpointed | None = None
         if checkpoints.every_s:
             machine = self._checkpointed = Checkpointed(machine, checkpoints)
-        self._recorder: Recorder | None = None
         # Happens when the last job has ended.
         self._done = self.env.event()
+        self.recorder = Recorder(len(trace), self._done.succeed, places=places)
         self.engine = Engine(
             SimpyClock(self.env, origin=self.origin),
             self._log,
             machine,
             OPTIONS,
-            self._note,
+            self.recorder,
         )
         self._leading = as_process(self.env, self.engine.run())
 
@@ -162,20 +166,14 @@ class _Life:
         world = self.engine.world
         return sum(world.jobs[job].spec.gpus for job in world.by_phase[Phase.QUEUED])
 
-    def _note(self, batch: Sequence[Recorded]) -> None:
-        if self._recorder is not None:
-            self._recorder(batch)
-
-    def begin(self, *, places: bool) -> Recorder:
+    def begin(self) -> Recorder:
         """Lets the engine take the lead and learn of every node, all at time 0."""
         while not self.engine.world.surveyed:
             self.env.step()
-        recorder = Recorder(len(self.trace), self.engine.world, self._done.succeed, places=places)
-        recorder.note_capacity(self.origin)
-        self._recorder = recorder
+        self.recorder.begin(self.engine.world, self.origin)
         if self._checkpointed is not None:
-            self._checkpointed.recorder = recorder
-        return recorder
+            self._checkpointed.recorder = self.recorder
+        return self.recorder
 
     def let_people_come(self, recorder: Recorder) -> None:
         """The first one comes at time 0, which is now."""
@@ -195,6 +193,7 @@ class _Life:
 
     def outcome(self, recorder: Recorder) -> Run:
         r = recorder
+        rows = slice(r.attempts)
         return Run(
             trace=self.trace,
             cluster=self.cluster,
@@ -206,12 +205,12 @@ class _Life:
             restarts=np.frombuffer(r.restarts, dtype=np.int32),
             refused=r.refused,
             attempts=Attempts(
-                job=np.frombuffer(r.attempt_job, dtype=np.int64),
-                placed_at=np.frombuffer(r.placed_at),
-                running_at=np.frombuffer(r.running_at),
-                stopped_at=np.frombuffer(r.stopped_at),
-                ended_at=np.frombuffer(r.ended_at),
-                outcome=np.frombuffer(r.outcome, dtype=np.uint8),
+                job=np.frombuffer(r.attempt_job, dtype=np.int64)[rows],
+                placed_at=np.frombuffer(r.placed_at)[rows],
+                running_at=np.frombuffer(r.running_at)[rows],
+                stopped_at=np.frombuffer(r.stopped_at)[rows],
+                ended_at=np.frombuffer(r.ended_at)[rows],
+                outcome=np.frombuffer(r.outcome, dtype=np.uint8)[rows],
                 place_attempt=np.frombuffer(r.place_attempt, dtype=np.int64),
                 place_node=np.frombuffer(r.place_node, dtype=np.int64),
                 place_gpus=np.frombuffer(r.place_gpus, dtype=np.int64),

@@ -25,7 +25,7 @@ def what_to_do(job: Job, attempt: Attempt, ranks: tuple[int, ...], now: float) -
     serving = {i for role in spec.roles if role.serves for i in spec.ranks_of(role.name)}
     training = training_of(job)
     if not serving and work.exit_code == 0 and is_new(attempt):
-        return (Part(ranks, work.duration_s, work=training),)
+        return (Part(ranks, work.duration_s, 0, None, training),)
     failing = _failing_rank(job, attempt)
     hangs = failing is not None and together(job)
     alike = defaultdict[tuple[float | None, int, float | None], list[int]](list)

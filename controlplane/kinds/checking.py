@@ -6,7 +6,6 @@ whatever reaches the control plane by another way.
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from operator import attrgetter
 
 from controlplane.kinds import supplying
 from controlplane.kinds.findings import Findings
@@ -122,13 +121,31 @@ RANGES = {
     "workload.exit_code": (0, 255),
     "workload.failing_attempts": (0, BILLION),
 }
-_numbers_of = attrgetter(*RANGES)
+
+
+def numbers_of(spec: JobSpec) -> tuple[float | None, ...]:
+    """What `RANGES` names, in that order; each read by itself, since every job is asked."""
+    restart, workload = spec.restart, spec.workload
+    return (
+        spec.priority,
+        spec.active_deadline_s,
+        spec.ttl_s,
+        spec.start_timeout_s,
+        spec.image_timeout_s,
+        spec.min_available,
+        restart.limit,
+        restart.backoff_s_first,
+        restart.backoff_s_max,
+        restart.healthy_after_s,
+        workload.exit_code,
+        workload.failing_attempts,
+    )
 
 
 def problems(namespace: str, name: str, spec: JobSpec) -> list[Problem]:
     """Everything wrong with a job by itself, as (field of the native form, what is wrong)."""
     roles, size = spec.roles, 0
-    found = list(_number_problems(_numbers_of(spec)))
+    found = list(_number_problems(numbers_of(spec)))
     duration_s = spec.workload.duration_s
     if not 0 <= duration_s <= SECONDS_MAX:
         told = f"{shown(duration_s)} is not between 0 and {SECONDS_MAX}"

@@ -24,6 +24,7 @@ _COMPILED = (
     "simulator/books.py",
     "simulator/gangs.py",
     "simulator/machine.py",
+    "simulator/machine_training.py",
     "studies/forgetful_log.py",
     "studies/people.py",
     "studies/recorder.py",
