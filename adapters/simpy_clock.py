@@ -42,6 +42,8 @@ class SimpyClock:
         # Adding the origin may round a deadline down; who waited for it still sees it reached.
         self._reached = float("-inf")
         self._bell: _Bell | None = None
+        # One that has rung is hung up again for the next wait.
+        self._spare: _Bell | None = None
         self._rung = False
         self._until: float | None = None
         self._woken = False
@@ -54,13 +56,16 @@ class SimpyClock:
 
     async def wait(self, until: float | None) -> None:
         assert self._bell is None, "a clock has one waiter"
-        self._bell, self._rung, self._until = _Bell(self._env), False, until
+        bell, self._spare = self._spare or _Bell(self._env), None
+        bell.callbacks = []
+        self._bell, self._rung, self._until = bell, False, until
         if self._woken or (until is not None and until <= self.now()):
             self._ring()
         elif until is not None:
             self._set_alarm(until)
         try:
-            await self._bell
+            await bell
+            self._spare = bell
         finally:
             self._bell, self._woken = None, False
 

@@ -53,9 +53,12 @@ def require_fit(world: World, spec: JobSpec) -> None:
     # largest kind find room as there are ranks at all, there is nothing to look for.
     if not world.surveyed:
         return
-    largest = max([role.gpus for role in spec.roles])
+    size = largest = 0
+    for role in spec.roles:
+        size += role.replicas
+        largest = max(largest, role.gpus)
     never = why_never_enough(world, spec)
-    if not never and spec.size > world.room_for(largest):
+    if not never and size > world.room_for(largest):
         never = why_never_fits(spec, world.nodes_by_size)
     if never:
         raise Rejected("can_never_fit", never)

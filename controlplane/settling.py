@@ -79,10 +79,11 @@ def _has_succeeded(job: Job, attempt: Attempt) -> bool:
     # As long as all ranks hold their devices, none of them has exited.
     if attempt.holding == len(attempt.ranks):
         return False
-    rule, first = job.spec.done_when, 0
-    for role in job.spec.roles:
+    rule, roles, first = job.spec.done_when, job.spec.roles, 0
+    for role in roles:
         if role.name == rule.role:
-            there = min(first + role.replicas, staying(attempt, job.spec.size))
+            size = role.replicas if len(roles) == 1 else job.spec.size
+            there = min(first + role.replicas, staying(attempt, size))
             return _has_done_its_part(role, rule, attempt.ranks[first:there])
         first += role.replicas
     return False

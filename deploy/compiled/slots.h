@@ -233,9 +233,9 @@ static PyObject *muster_make_tuple(MusterCall *place, PyObject *const *values, P
     return made;
 }
 
-static PyObject *muster_call(PyObject *called, PyObject *const *arguments, size_t count,
-                             PyObject *names, MusterCall *place) {
-    if (names == NULL && place->others < 3 && PyType_Check(called) &&
+static PyObject *muster_call_class(PyObject *called, PyObject *const *arguments, size_t count,
+                                   PyObject *names, MusterCall *place) {
+    if (names == NULL && place->others < 3 &&
         PyType_HasFeature((PyTypeObject *)called, Py_TPFLAGS_TUPLE_SUBCLASS)) {
         if ((PyTypeObject *)called != place->type) {
             muster_learn_to_make((PyTypeObject *)called, place);
@@ -246,6 +246,14 @@ static PyObject *muster_call(PyObject *called, PyObject *const *arguments, size_
                 return made;
             }
         }
+    }
+    return PyObject_Vectorcall(called, arguments, count, names);
+}
+
+static inline PyObject *muster_call(PyObject *called, PyObject *const *arguments, size_t count,
+                                    PyObject *names, MusterCall *place) {
+    if (Py_IS_TYPE(called, &PyType_Type)) {
+        return muster_call_class(called, arguments, count, names, place);
     }
     return PyObject_Vectorcall(called, arguments, count, names);
 }
