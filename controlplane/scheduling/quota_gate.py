@@ -2,7 +2,7 @@
 
 from controlplane.devices import WHOLE
 from controlplane.scheduling.gangs import Gang
-from controlplane.scheduling.quota import ANY, RESOURCE
+from controlplane.scheduling.quota import ANY, RESOURCE, QuotaTree
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.sharing import QuotaModel, Reclaim
 
@@ -54,9 +54,12 @@ class QuotaGate:
             over = snapshot.used_milli(queue) + gang.milli > ceiling * WHOLE
             return "queue_limit" if over else ""
         tree = snapshot.coming_tree(flavor) if coming else snapshot.tree(flavor)
+        model = snapshot.world.policy.model
+        # Before the ceiling: room below that can be made, and quota for this cannot.
+        if model is QuotaModel.DESERVED and self._is_too_fixed(gang, tree):
+            return UNPREEMPTIBLE
         if gang.milli > tree.below_ceiling(queue):
             return "queue_limit"
-        model = snapshot.world.policy.model
         if model in (QuotaModel.CLASSIC, QuotaModel.FAIR):
             own = self._kept.get((flavor, queue), 0)
             if own:
@@ -67,17 +70,17 @@ class QuotaGate:
             if gang.milli > left:
                 kept = sum(n for (f, q), n in self._kept.items() if f == flavor and q != queue)
                 return "blocked_by_reserved_capacity" if gang.milli <= left + kept else OVER_QUOTA
-        elif model is QuotaModel.DESERVED and not gang.preemptible:
-            over = self._unpreemptible(queue) + gang.milli > tree.branches[queue].nominal
-            return UNPREEMPTIBLE if over else ""
         return ""
 
-    def _unpreemptible(self, queue: str) -> int:
-        """What the queue's running gangs hold that nobody can take from them."""
-        snapshot = self._snapshot
+    def _is_too_fixed(self, gang: Gang, tree: QuotaTree) -> bool:
+        """Whether the queue would have more that nobody can take from it than is its own."""
+        if gang.preemptible:
+            return False
+        snapshot, queue = self._snapshot, gang.queue
         gangs = [snapshot.gang(job_id) for job_id in snapshot.world.holders.get(queue, ())]
-        gangs += [gang for gang in self.started if gang.queue == queue]
-        return sum(gang.milli for gang in gangs if not gang.preemptible)
+        gangs += [other for other in self.started if other.queue == queue]
+        fixed = sum(other.milli for other in gangs if not other.preemptible)
+        return fixed + gang.milli > tree.branches[queue].nominal
 
     def keep(self, gang: Gang) -> None:
         """A head that may not take back what others borrow keeps its queue's own for itself.
