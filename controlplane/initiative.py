@@ -12,6 +12,7 @@ from controlplane.enactment import enact
 from controlplane.job import Job
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.growth import grow
+from controlplane.scheduling.hopes import may_decide
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.settling import due
 from controlplane.world import World
@@ -60,6 +61,8 @@ def one_pass(world: World, now: float) -> Iterator[Decided]:
     if not (any(world.waiting.values()) or world.growing or world.crippled or world.claimed):
         return
     snapshot = Snapshot(world, now)
+    if not may_decide(snapshot):
+        return
     explains = _explains if world.policy.records_reasons else None
     decisions = Pass(snapshot, explains, everyone=False).run()
     for decision in decisions:

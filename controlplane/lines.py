@@ -111,11 +111,12 @@ def _is_special(role: Role) -> bool:
 class Alike:
     """The waiting jobs of one shape in order; where starts are planned, also by how long they run."""
 
-    __slots__ = ("by_held", "by_length", "gpus", "lengths", "order")
+    __slots__ = ("by_held", "by_length", "elastic", "gpus", "lengths", "order")
 
-    def __init__(self, gpus: int) -> None:
-        # How many whole GPUs each of them needs, wherever they are.
+    def __init__(self, gpus: int, *, elastic: bool) -> None:
+        # How many whole GPUs each of them needs, wherever they are; and whether fewer might do.
         self.gpus = gpus
+        self.elastic = elastic
         self.order: list[Waiting] = []
         # How long each is expected to run, in the same order; and the same from the shortest up.
         self.lengths: list[float] = []
@@ -214,7 +215,10 @@ class Line:
         alike = self.by_shape.get(shape)
         if alike is None:
             gpus = sum([role.replicas * role.gpus for role in spec.roles if not role.node])
-            alike = self.by_shape[shape] = Alike(gpus)
+            elastic = spec.min_available is not None or any(
+                role.min_replicas is not None for role in spec.roles
+            )
+            alike = self.by_shape[shape] = Alike(gpus, elastic=elastic)
         return alike
 
     def alike(self) -> dict[Shape, object]:

@@ -164,6 +164,8 @@ class Pass:
         return self._block(gang, blocked)
 
     def _fit_now(self, gang: Gang, flavor: str) -> Fit | None:
+        if self.snapshot.lacks_devices(gang):
+            return None
         return fit(self.snapshot.world, self.snapshot.to_look_at, gang, flavor)
 
     def _start(self, gang: Gang, found: Fit) -> bool:

@@ -44,6 +44,8 @@ class Snapshot:
         self._coming: FreeDevices | None = None
         # What this pass gave away before anybody needed a view of what that leaves.
         self._taken: list[Fit] = []
+        # How many whole GPUs it gave away.
+        self._given = 0
         # Queue -> what this pass gave away, in thousandths of a GPU.
         self._used: dict[str, int] = {}
         self._trees: dict[str, list[QuotaTree]] = {}
@@ -76,6 +78,10 @@ class Snapshot:
         if self._free is None and not self._taken and not self.world.exclusive:
             return self.world.free
         return self.free
+
+    def lacks_devices(self, gang: Gang) -> bool:
+        """Whether counting alone shows that the gang cannot start now; it needs no view of its own."""
+        return gang.gpus > self.world.free.total - self._given
 
     @property
     def coming(self) -> FreeDevices:
@@ -287,6 +293,7 @@ class Snapshot:
         if gang.topology is not None and gang.topology.exclusive:
             for view in {id(v): v for v in (self.free, self._coming) if v is not None}.values():
                 close(self.world, view, fit.placement, gang.topology.required)
+        self._given += gang.gpus
         self.charge(gang, fit.flavor)
 
     def charge(self, gang: Gang, flavor: str) -> None:

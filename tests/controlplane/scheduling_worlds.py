@@ -13,6 +13,7 @@ from controlplane.model import DoneWhen, JobSpec, NodeInfo, Role, Scheduling, To
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.decisions import Decision, Evict, Start
 from controlplane.scheduling.growth import grow
+from controlplane.scheduling.hopes import may_decide
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.scheduling.watchdog import held_waits
 from controlplane.sharing import (
@@ -120,7 +121,11 @@ class Sandbox:
         self.record(e.JobSubmitted(name, "default", name, spec))
 
     def look(self) -> list[Decision]:
-        return Pass(Snapshot(self.world)).run()
+        may_decide_some = may_decide(Snapshot(self.world))
+        decisions = Pass(Snapshot(self.world)).run()
+        # Where counting alone tells that a pass is in vain, the engine makes none.
+        assert may_decide_some or not decisions, decisions
+        return decisions
 
     def one_pass(self) -> list[Decision]:
         decisions = self.look()

@@ -3,6 +3,7 @@
 import os
 from itertools import combinations
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -12,9 +13,10 @@ from controlplane.model import DoneWhen, JobSpec, Role, Scheduling, TopologyAsk
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.decisions import Claim, Evict, Hold, Start
 from controlplane.scheduling.snapshot import Snapshot
-from controlplane.sharing import Discipline, Policy, Preempt, QuotaModel, WithinQueue
+from controlplane.sharing import Discipline, Policy, Preempt, Queue, QuotaModel, WithinQueue
 from controlplane.world import World
 from tests.controlplane.scheduling_worlds import (
+    QUEUES,
     Sandbox,
     clusters,
     policies,
@@ -101,6 +103,69 @@ def check_disjoint(decisions) -> None:
                 for device in slot.devices:
                     owner = taken.setdefault((slot.node, device), decision.job)
                     assert owner == decision.job, (slot, owner, decision.job)
+
+
+# Nobody makes anybody give way, and nobody is told why it waits.
+CALM = st.builds(
+    Policy,
+    model=st.sampled_from([QuotaModel.CLASSIC, QuotaModel.PROGRESSIVE]),
+    discipline=st.sampled_from([d for d in Discipline if d is not Discipline.LEAST_ATTAINED]),
+    records_reasons=st.just(False),
+)
+
+
+@given(clusters, CALM, st.lists(specs(), min_size=1, max_size=12), st.data())
+@settings(max_examples=3 * EXAMPLES, deadline=None)
+def test_a_pass_that_counting_finds_in_vain_is_in_vain(nodes, policy, jobs, data):
+    """`Sandbox.look` compares them at each pass, also when some have ended."""
+    box = sandbox(nodes, [Queue(name) for name in QUEUES], policy, jobs)
+    box.settle()
+    running = [job.id for job in box.world.jobs.values() if job.phase in ACTIVE]
+    for job in running:
+        if data.draw(st.booleans()):
+            box.finish(job)
+            box.settle()
+
+
+@pytest.mark.parametrize(
+    "discipline", [Discipline.STRICT_FIFO, Discipline.FIFO_FIT, Discipline.EASY_BACKFILL]
+)
+@pytest.mark.parametrize(
+    "role",
+    [
+        Role(name="worker", replicas=2, gpus=2),
+        Role(name="worker", replicas=4, gpus=2, min_replicas=1),
+        Role(name="worker", gpu_share=500),
+        Role(name="worker"),
+    ],
+)
+def test_who_could_just_start_is_not_found_without_hope(discipline: Discipline, role: Role) -> None:
+    policy = Policy(discipline=discipline, records_reasons=False)
+    box = Sandbox([(4, "a")], [Queue("q")], policy)
+    box.submit("it", spec_of(role, priority=0, preemptible=True))
+    assert [decision.job for decision in box.look()] == ["it"]
+
+
+def test_nobody_gives_way_to_one_whom_its_quota_keeps_out_anyway():
+    """Its queue's ceiling is in the way as well, and the one it would evict starts again at once."""
+    policy = Policy(discipline=Discipline.FIFO_FIT, model=QuotaModel.DESERVED)
+    box = Sandbox([(3, "a")], [Queue("q", gpus_max=3, nominal=0)], policy)
+    small = Role(name="worker", gpu_share=250)
+    box.submit("small", spec_of(small, priority=-1, preemptible=True))
+    box.submit("fixed", spec_of(Role(name="worker", gpus=3), priority=0, preemptible=False))
+    assert box.settle() <= 2
+    assert box.evictions == 0
+    assert [job.id for job in box.world.jobs.values() if job.phase in ACTIVE] == ["small"]
+
+
+def spec_of(role: Role, *, priority: int, preemptible: bool) -> JobSpec:
+    return JobSpec(
+        roles=(role,),
+        done_when=DoneWhen(role.name),
+        queue="q",
+        priority=priority,
+        scheduling=Scheduling(preemptible=preemptible),
+    )
 
 
 @given(clusters, trees(), policies(), jobs_of)

@@ -308,6 +308,27 @@ BUGS = (
         CORE,
     ),
     Bug(
+        "hopes: who needs all that is free is thought to have no hope",
+        "controlplane/scheduling/hopes.py",
+        "if alike.gpus <= room or alike.elastic:",
+        "if alike.gpus < room or alike.elastic:",
+        CORE,
+    ),
+    Bug(
+        "hopes: a gang that may start smaller is not asked",
+        "controlplane/scheduling/hopes.py",
+        "return head.gpus <= room or head.elastic is not None",
+        "return head.gpus <= room",
+        CORE,
+    ),
+    Bug(
+        "snapshot: what a pass gave away is counted twice",
+        "controlplane/scheduling/snapshot.py",
+        "self._given += gang.gpus",
+        "self._given += 2 * gang.gpus",
+        CORE,
+    ),
+    Bug(
         "placement: a gang is placed though some ranks found no room",
         "controlplane/scheduling/placement.py",
         "                return chosen\n    return None",
