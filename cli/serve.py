@@ -28,7 +28,7 @@ from cli.settings import (
 from cli.sources import Kind, Source, damage, parse_source
 from controlplane.collector import collecting_seldom
 from controlplane.errors import LogConflict, LogCorrupt, LogUnavailable
-from controlplane.model import is_label
+from controlplane.labels import is_label
 
 # A long log takes a while to read; whoever waits learns after this time where the server is.
 LEAD_S_MAX = 3.0

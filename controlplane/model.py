@@ -4,7 +4,6 @@ Every value here travels inside events, so a field may be added with a default b
 removed or given another meaning.
 """
 
-import re
 from enum import StrEnum
 from typing import Any
 
@@ -377,12 +376,3 @@ class NodeInfo(Value, frozen=True):
         """What is there for ranks in all, beside GPUs; less than nothing if others have too much."""
         others = self.used_by_others
         return {name: most - others.get(name, 0) for name, most in self.resources.items()}
-
-
-# What Kubernetes takes as a DNS-1035 label; a job's name becomes part of pod and service names.
-_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-
-
-def is_label(name: str) -> bool:
-    """Whether Kubernetes would take this as the name of a service."""
-    return _LABEL.fullmatch(name) is not None

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane.errors import Rejected
-from controlplane.model import is_label
+from controlplane.labels import is_label
 from controlplane.sharing import Policy, Queue
 from controlplane.state import DEFAULT_QUEUE
 from controlplane.world import World

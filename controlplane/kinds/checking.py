@@ -5,13 +5,13 @@ whatever reaches the control plane by another way.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
 from controlplane.kinds import supplying
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.structure import shown
 from controlplane.kinds.wishes import wish_problems
-from controlplane.model import OUR_NAMES, JobSpec, Role, is_label
+from controlplane.labels import is_common_label, is_label
+from controlplane.model import OUR_NAMES, JobSpec, Role
 from controlplane.requests import SUPPLIES_ANNOTATION
 from controlplane.supplies import NO_SUPPLIES
 
@@ -66,12 +66,8 @@ def check_names(namespace: str, name: str, roles: Sequence[Role], findings: Find
         findings.invalid("metadata.name", _not_a_name(name))
     elif too_long := _longest_rank(name, roles):
         findings.invalid("metadata.name", too_long)
-    if not _is_known_label(namespace):
+    if not is_common_label(namespace):
         findings.invalid("metadata.namespace", _not_a_name(namespace))
-
-
-# Namespaces and the names of roles are few, and are asked about for every job.
-_is_known_label = lru_cache(maxsize=1024)(is_label)
 
 
 def is_name_part(text: str) -> bool:
@@ -86,9 +82,13 @@ def _not_a_name(text: str) -> str:
     )
 
 
+# What a rank's name has at most beside its job's and its role's.
+_NUMBERED = len(f"--{RANKS_MAX}")
+
+
 def _longest_rank(job: str, roles: Sequence[Role]) -> str:
     """What is wrong with the longest name of a rank, or nothing."""
-    room = NAME_LENGTH_MAX - len(job) - len(f"--{RANKS_MAX}")
+    room = NAME_LENGTH_MAX - len(job) - _NUMBERED
     for role in roles:
         if len(role.name) > room:
             break
@@ -105,60 +105,21 @@ def _longest_rank(job: str, roles: Sequence[Role]) -> str:
 
 Problem = tuple[str, str]
 
-# The numbers that a job may carry beside its roles and its length: where each is, its least and its
-# most. Lengths are left out, for they are nearly all different.
-RANGES = {
-    "priority": PRIORITIES,
-    "active_deadline_s": (0, SECONDS_MAX),
-    "ttl_s": (0, SECONDS_MAX),
-    "start_timeout_s": (0, SECONDS_MAX),
-    "image_timeout_s": (0, SECONDS_MAX),
-    "min_available": (0, RANKS_MAX),
-    "restart.limit": (0, BILLION),
-    "restart.backoff_s_first": (0, SECONDS_MAX),
-    "restart.backoff_s_max": (0, SECONDS_MAX),
-    "restart.healthy_after_s": (0, SECONDS_MAX),
-    "workload.exit_code": (0, 255),
-    "workload.failing_attempts": (0, BILLION),
-}
-
-
-def numbers_of(spec: JobSpec) -> tuple[float | None, ...]:
-    """What `RANGES` names, in that order; each read by itself, since every job is asked."""
-    restart, workload = spec.restart, spec.workload
-    return (
-        spec.priority,
-        spec.active_deadline_s,
-        spec.ttl_s,
-        spec.start_timeout_s,
-        spec.image_timeout_s,
-        spec.min_available,
-        restart.limit,
-        restart.backoff_s_first,
-        restart.backoff_s_max,
-        restart.healthy_after_s,
-        workload.exit_code,
-        workload.failing_attempts,
-    )
-
 
 def problems(namespace: str, name: str, spec: JobSpec) -> list[Problem]:
     """Everything wrong with a job by itself, as (field of the native form, what is wrong)."""
     roles, size = spec.roles, 0
-    found = list(_number_problems(numbers_of(spec)))
-    duration_s = spec.workload.duration_s
-    if not 0 <= duration_s <= SECONDS_MAX:
-        told = f"{shown(duration_s)} is not between 0 and {SECONDS_MAX}"
-        found.append(("spec.workload.duration_s", told))
+    found: list[Problem] = []
+    _check_numbers(spec, found)
     if not is_label(name):
         found.append(("metadata.name", _not_a_name(name)))
     elif too_long := _longest_rank(name, roles):
         found.append(("metadata.name", too_long))
-    if not _is_known_label(namespace):
+    if not is_common_label(namespace):
         found.append(("metadata.namespace", _not_a_name(namespace)))
     for role in roles:
         size += role.replicas
-        found += _role_problems(role)
+        _check_role(role, found)
     if not roles:
         found.append(("spec.roles", "a job needs at least one role"))
     if len(roles) > 1 and len({role.name.lower() for role in roles}) < len(roles):
@@ -180,31 +141,52 @@ def problems(namespace: str, name: str, spec: JobSpec) -> list[Problem]:
     return found
 
 
-# Most jobs carry the same few numbers.
-@lru_cache(maxsize=1024)
-def _number_problems(numbers: tuple[float | None, ...]) -> tuple[Problem, ...]:
-    return tuple(
-        (f"spec.{field}", f"{shown(number)} is not between {least} and {most}")
-        for number, (field, (least, most)) in zip(numbers, RANGES.items(), strict=True)
-        if number is not None and not least <= number <= most
-    )
+def _check_numbers(spec: JobSpec, found: list[Problem]) -> None:
+    """The numbers that a job may carry beside its roles."""
+    restart, workload = spec.restart, spec.workload
+    _check_count("priority", spec.priority, -BILLION, BILLION, found)
+    if spec.active_deadline_s is not None:
+        _check_seconds("active_deadline_s", spec.active_deadline_s, found)
+    if spec.ttl_s is not None:
+        _check_seconds("ttl_s", spec.ttl_s, found)
+    _check_seconds("start_timeout_s", spec.start_timeout_s, found)
+    _check_seconds("image_timeout_s", spec.image_timeout_s, found)
+    if spec.min_available is not None:
+        _check_count("min_available", spec.min_available, 0, RANKS_MAX, found)
+    if restart.limit is not None:
+        _check_count("restart.limit", restart.limit, 0, BILLION, found)
+    _check_seconds("restart.backoff_s_first", restart.backoff_s_first, found)
+    _check_seconds("restart.backoff_s_max", restart.backoff_s_max, found)
+    _check_seconds("restart.healthy_after_s", restart.healthy_after_s, found)
+    _check_count("workload.exit_code", workload.exit_code, 0, 255, found)
+    if workload.failing_attempts is not None:
+        _check_count("workload.failing_attempts", workload.failing_attempts, 0, BILLION, found)
+    _check_seconds("workload.duration_s", workload.duration_s, found)
 
 
-def _role_problems(role: Role) -> list[Problem]:
-    name, where = role.name, f"spec.roles[{role.name}]"
-    found = []
-    if not _is_known_label(name.lower()):
+def _check_count(field: str, value: int, least: int, most: int, found: list[Problem]) -> None:
+    if not least <= value <= most:
+        found.append((f"spec.{field}", f"{shown(value)} is not between {least} and {most}"))
+
+
+def _check_seconds(field: str, value: float, found: list[Problem]) -> None:
+    if not 0 <= value <= SECONDS_MAX:
+        found.append((f"spec.{field}", f"{shown(value)} is not between 0 and {SECONDS_MAX}"))
+
+
+def _check_role(role: Role, found: list[Problem]) -> None:
+    name, least, most = role.name, role.min_replicas, role.max_replicas
+    if not is_common_label(name.lower()):
         told = "a role's name must be letters, digits and '-', beginning with a letter"
-        found.append((where, told))
+        found.append((f"spec.roles[{name}]", told))
     if role.replicas < 0:
-        found.append((f"{where}.replicas", f"{shown(role.replicas)} is negative"))
+        found.append((f"spec.roles[{name}].replicas", f"{shown(role.replicas)} is negative"))
     if not 0 <= role.gpus <= GPUS_PER_RANK_MAX:
         told = f"{shown(role.gpus)} is not between 0 and {GPUS_PER_RANK_MAX}"
-        found.append((f"{where}.gpus", told))
-    least, most = role.min_replicas, role.max_replicas
+        found.append((f"spec.roles[{name}].gpus", told))
     if (least is not None and least < 0) or (most is not None and most < (least or 0)):
-        found.append((f"{where}.min_replicas", "it is negative, or more than max_replicas"))
-    return found
+        told = "it is negative, or more than max_replicas"
+        found.append((f"spec.roles[{name}].min_replicas", told))
 
 
 # ------------------------------------------------------------------ changes

@@ -1,9 +1,11 @@
 """What is refused at the door, with which code, and that nothing changes by it."""
 
 import pytest
+from msgspec.structs import replace
 
 from controlplane import commands as c
 from controlplane import events as e
+from controlplane.labels import is_common_label
 from controlplane.model import DoneWhen, RestartPolicy, Role, Workload
 from controlplane.sharing import Queue
 from tests.controlplane.specification import Given, exited, node, running_job, spec, submit
@@ -29,10 +31,15 @@ def test_names_that_kubernetes_would_refuse_are_refused(name):
         ({"ttl_s": -1.0}, "spec.ttl_s"),
         ({"active_deadline_s": float("inf")}, "spec.active_deadline_s"),
         ({"start_timeout_s": float("nan")}, "spec.start_timeout_s"),
+        ({"image_timeout_s": -1.0}, "spec.image_timeout_s"),
+        ({"min_available": -1}, "spec.min_available"),
         ({"restart": RestartPolicy(limit=-1)}, "spec.restart.limit"),
         ({"restart": RestartPolicy(limit=2**70)}, "spec.restart.limit"),
         ({"workload": Workload(failing_attempts=2**70)}, "spec.workload.failing_attempts"),
         ({"restart": RestartPolicy(backoff_s_first=-1)}, "spec.restart.backoff_s_first"),
+        ({"restart": RestartPolicy(backoff_s_max=1e12)}, "spec.restart.backoff_s_max"),
+        ({"restart": RestartPolicy(healthy_after_s=-1)}, "spec.restart.healthy_after_s"),
+        ({"workload": Workload(duration_s=-1)}, "spec.workload.duration_s"),
         ({"priority": 10**10}, "spec.priority"),
         ({"workload": Workload(exit_rank=5)}, "spec.workload.exit_rank"),
         ({"workload": Workload(exit_code=300)}, "spec.workload.exit_code"),
@@ -42,6 +49,21 @@ def test_a_spec_that_makes_no_sense_is_refused_by_field(changes, field):
     refusal = Given(node()).refuses(submit(of=spec(**changes)))
 
     assert (refusal.code, refusal.field) == ("invalid_job", field)
+
+
+@pytest.mark.parametrize("namespace", ["", "Research", "a b"])
+def test_a_namespace_is_refused_as_often_as_it_is_asked_for(namespace):
+    for _ in range(2):
+        refusal = Given(node()).refuses(replace(submit(), namespace=namespace))
+
+        assert (refusal.code, refusal.field) == ("invalid_job", "metadata.namespace")
+
+
+def test_names_that_many_share_are_known_again_however_many_there_are():
+    names = [f"n{number}" for number in range(3_000)]
+
+    assert all(is_common_label(name) for name in names + names)
+    assert not is_common_label("n-")
 
 
 def test_a_rank_name_that_would_be_too_long_is_refused():
