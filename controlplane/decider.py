@@ -4,7 +4,6 @@
 recorded; what the cluster reports is never refused, only found to be old news.
 """
 
-from collections.abc import Sequence
 from typing import TypeVar, assert_never
 
 from msgspec import UnsetType
@@ -32,9 +31,9 @@ JobRequest = c.CancelJob | c.SuspendJob | c.ResumeJob | c.DeleteJob | c.ScaleJob
 _LATE = (c.DeleteJob, c.AmendJob)
 
 
-def unfold(world: World, command: c.AnyCommand) -> Sequence[c.AnyCommand]:
+def unfold(world: World, command: c.AnyCommand) -> list[c.AnyCommand]:
     """A command as the ones to decide in its place, one after the other."""
-    return parts_of(world, command) if isinstance(command, c.ReportCluster) else (command,)
+    return parts_of(world, command) if isinstance(command, c.ReportCluster) else [command]
 
 
 def decide(world: World, command: c.AnyCommand, now: float) -> Decided:

@@ -102,8 +102,10 @@ class Engine:
             if reply is not None:
                 reply(None)
             return
+        # Whoever comes first rings; a step takes all who are in, so nobody else need.
+        if not self._inbox:
+            self._clock.wake()
         self._inbox.append((command, reply))
-        self._clock.wake()
 
     def ask(self, question: Question) -> None:
         """Calls `question` with the world when no step is under way: now, or right after it.
@@ -206,8 +208,8 @@ class Engine:
         return self._step
 
     def _decide(self, step: "_Step", command: AnyCommand) -> Answer:
-        world = self.world
-        known = world.receipts.get(command.id) if command.id else None
+        world, cause = self.world, command.id
+        known = world.receipts.get(cause) if cause else None
         if known is not None:
             return known
         first: e.Event | None = None
@@ -215,12 +217,14 @@ class Engine:
             for part in unfold(world, command):
                 decided = decide(world, part, step.now)
                 if decided.events:
-                    step.record(decided, command.id, command.actor)
+                    step.record(decided, cause, command.actor)
                     first = first or decided.events[0]
         except Rejected as refusal:
             return refusal
-        # A command that changed nothing leaves no receipt behind, and may be asked again.
-        return Receipt(world.position, "" if first is None else first.stream)
+        if first is None:
+            # A command that changed nothing leaves no receipt behind, and may be asked again.
+            return Receipt(world.position, "")
+        return world.receipts[cause] if cause else Receipt(world.position, first.stream)
 
     def _decide_what_is_due(self, step: "_Step") -> None:
         while (decided := next_due(self.world, step.now)).events:
@@ -304,7 +308,7 @@ class Engine:
 class _Step:
     """What is being decided at one instant, ahead of the log."""
 
-    __slots__ = ("_before", "_world", "batch", "makes_room", "now", "replies")
+    __slots__ = ("_before", "_goes_on", "_world", "batch", "makes_room", "now", "replies")
 
     def __init__(self, world: World, now: float) -> None:
         self.now = now
@@ -314,6 +318,8 @@ class _Step:
         self.makes_room = False
         self._world = world
         self._before: dict[str, Job | None] = {}
+        # Whether anything happened to a job but that it came in, which by itself asks for nothing.
+        self._goes_on = False
 
     def record(self, decided: Decided, cause: str = "", actor: str = "") -> None:
         """Takes in what was decided on the world as it is."""
@@ -321,11 +327,15 @@ class _Step:
         events, job = decided.events, decided.outcome
         if job is not None:
             self._before.setdefault(job.id, world.jobs[job.id])
+            self._goes_on = True
         else:
             for event in events:
-                if type(event) in _OF_JOBS:
+                if isinstance(event, e.JobSubmitted):
+                    self._before.setdefault(event.job, None)
+                elif type(event) in _OF_JOBS:
                     job_id: str = event.job  # type: ignore[attr-defined]
                     self._before.setdefault(job_id, world.jobs.get(job_id))
+                    self._goes_on = True
         position, batch = world.position, list[e.Recorded]()
         for event in events:
             position += 1
@@ -338,6 +348,8 @@ class _Step:
     def effects(self) -> list[Effect]:
         """What jobs want now and did not want before this step."""
         effects: list[Effect] = []
+        if not self._goes_on:
+            return effects
         for job_id, before in self._before.items():
             job = self._world.jobs.get(job_id)
             if job is None:

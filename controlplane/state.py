@@ -145,11 +145,16 @@ class State:
     def _remember(self, recorded: e.Recorded) -> None:
         receipts, cause = self.receipts, recorded.cause
         known = receipts.get(cause)
-        stream = recorded.event.stream if known is None else known.stream
+        stream = _stream_of(recorded.event) if known is None else known.stream
         receipts[cause] = Receipt(recorded.position, stream)
         if len(receipts) > RECEIPTS_MAX:
             for oldest in list(islice(receipts, RECEIPTS_FORGOTTEN)):
                 del receipts[oldest]
+
+
+def _stream_of(event: e.Event) -> str:
+    # Nearly all are about a job, and a field takes a tenth of the time that a property does.
+    return event.job if isinstance(event, e.JobEvent) else event.stream
 
 
 def faded(gpu_s: float, after_s: float, halflife_s: float) -> float:

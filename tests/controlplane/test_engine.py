@@ -146,6 +146,19 @@ def test_all_that_arrive_together_share_one_append():
     assert len(setup.log.appends) == before + 1
 
 
+def test_all_who_come_during_an_append_are_met_by_the_next_step():
+    setup = Setup().ready()
+    before = len(setup.log.appends)
+    setup.submit(submit("first", "j1"))
+    setup.after(0.5)
+    answers = [setup.submit(submit(f"job-{n}", f"k{n}")) for n in range(3)]
+
+    setup.after(3)
+
+    assert len(setup.log.appends) == before + 2
+    assert all(isinstance(answer[0], Receipt) for answer in answers)
+
+
 def test_one_step_takes_only_so_many_commands():
     setup = Setup().ready()
     answers = [setup.submit(submit(f"job-{n}", f"j{n}")) for n in range(COMMANDS_PER_STEP_MAX + 10)]

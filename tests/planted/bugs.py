@@ -225,7 +225,7 @@ BUGS = (
     Bug(
         "engine: the same command id is decided again",
         "controlplane/engine.py",
-        "known = world.receipts.get(command.id) if command.id else None",
+        "known = world.receipts.get(cause) if cause else None",
         "known = None",
         WORLDS,
     ),
