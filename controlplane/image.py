@@ -1,7 +1,10 @@
-"""A state as one value: what a snapshot holds, and what of it is no job."""
+"""A state as one value, what of it is no job, and how a snapshot holds it."""
 
+import msgspec
+
+from controlplane.attempt import Rank
 from controlplane.job import Job
-from controlplane.model import NodeInfo, Value
+from controlplane.model import JobSpec, NodeInfo, Placement, Row, Value
 from controlplane.sharing import Policy, Queue
 
 DEFAULT_POLICY = Policy()
@@ -63,3 +66,39 @@ class Image(Value, frozen=True, kw_only=True):
     leader: str = ""
     # Queue, GPUs times seconds that its removed jobs have had, faded by then, and when that was.
     usage: tuple[tuple[str, float, float], ...] = ()
+
+
+class Sheet(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
+    """Some jobs as columns; see `sheets.py`. The columns keep their order for ever."""
+
+    # What jobs are like in all of which there is no column, and which of these each one is like;
+    # the same of their specs.
+    patterns: list[Job] = []
+    pattern_of: list[int] = []
+    specs: list[JobSpec] = []
+    spec_of: list[int] = []
+    ids: list[str] = []
+    names: list[str] = []
+    durations_s: list[float] = []
+    submitted_at: list[float] = []
+    submitted_as: list[int] = []
+    queued_as: list[int] = []
+    queued_at: list[float] = []
+    active_at: list[float | None] = []
+    running_at: list[float | None] = []
+    finished_at: list[float | None] = []
+    # Of the jobs that have an attempt.
+    placements: list[Placement] = []
+    ranks: list[tuple[Rank, ...]] = []
+    placed_at: list[float] = []
+    came_up_at: list[float | None] = []
+    ended_at: list[float | None] = []
+
+
+class Written(Row, frozen=True):
+    """A snapshot's body. The first format was an image alone, which begins in another way."""
+
+    format: int
+    # Without its jobs, which are on sheets.
+    image: Image
+    sheets: list[Sheet]

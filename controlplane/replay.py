@@ -9,20 +9,28 @@ from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from controlplane.codec import GENESIS
 from controlplane.collector import collector_at_rest
 from controlplane.errors import LogCorrupt
 from controlplane.folding import fold, fold_pages
-from controlplane.image import Image
+from controlplane.image import Image, Written
 from controlplane.ports import LogReader, PageReader, Snapshot
+from controlplane.sheets import jobs_of, sheet_of
 from controlplane.state import State
 from controlplane.world import World
 
 PAGE_ROWS = 10_000
 
+# Of a snapshot's body. The first was an image as it is, which is still read.
+FORMAT = 2
+# An array of three, the first of which is the format.
+_BEGINNING = bytes([0x93, FORMAT])
+
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
-_decoder = msgspec.msgpack.Decoder(Image)
+_decode = msgspec.msgpack.Decoder(Written).decode
+_decode_first_format = msgspec.msgpack.Decoder(Image).decode
 
 
 class Rebuilt(NamedTuple):
@@ -122,12 +130,13 @@ async def position_at(log: LogReader, at: float, *, before: bool = False) -> int
 
 def take_snapshot(state: State, hash: bytes) -> Snapshot:
     """A snapshot of the state; `hash` is that of the row at its position."""
-    return Snapshot(state.position, _encode(state.image(hash)))
+    return Snapshot(state.position, b"".join(_slices(state.image(hash))))
 
 
 # How much of a snapshot is encoded in one go: some milliseconds' worth.
-SLICE_BYTES = 1_000_000
+SLICE_BYTES = 200_000
 SLICE_ITEMS = 1_000
+SHEET_JOBS = 500
 
 
 class SnapshotInSlices:
@@ -154,6 +163,16 @@ class SnapshotInSlices:
 
 
 def _slices(image: Image) -> Iterator[bytes]:
+    """A body of the second format, some at a time."""
+    jobs, image = image.jobs, replace(image, jobs=[])
+    yield _BEGINNING
+    yield from _slices_of_image(image)
+    yield _array_header(-(-len(jobs) // SHEET_JOBS))
+    for first in range(0, len(jobs), SHEET_JOBS):
+        yield _encode(sheet_of(jobs[first : first + SHEET_JOBS]))
+
+
+def _slices_of_image(image: Image) -> Iterator[bytes]:
     """The bytes that `_encode` makes of an image, some at a time."""
     defaults = {field.name: field.default for field in msgspec.structs.fields(Image)}
     values = {name: getattr(image, name) for name in defaults}
@@ -179,13 +198,28 @@ def _array_header(size: int) -> bytes:
 
 
 def open_snapshot(snapshot: Snapshot) -> Rebuilt:
-    image = _decoder.decode(snapshot.body)
+    image = read_image(snapshot)
     return Rebuilt(World(image), image.hash, image.position)
 
 
 def _open(snapshot: Snapshot) -> tuple[State, bytes]:
-    image = _decoder.decode(snapshot.body)
+    image = read_image(snapshot)
     return State(image), image.hash
+
+
+def read_image(snapshot: Snapshot) -> Image:
+    """What a snapshot holds, whichever format it was written in."""
+    body = snapshot.body
+    # An image is a map, and what has come since is an array.
+    if body[0] & 0xF0 == 0x80:
+        return _decode_first_format(body)
+    if not body.startswith(_BEGINNING):
+        told = (
+            f"the snapshot has format {body[1]}; this release reads up to {FORMAT}: use a newer one"
+        )
+        raise LogCorrupt(snapshot.position, told)
+    written = _decode(body)
+    return replace(written.image, jobs=[job for each in written.sheets for job in jobs_of(each)])
 
 
 def state_hash(state: State) -> str:

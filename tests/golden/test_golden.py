@@ -7,8 +7,9 @@ import pytest
 
 from controlplane import codec
 from controlplane.folding import fold
+from controlplane.ports import Snapshot
 from controlplane.redeciding import Redecider
-from controlplane.replay import state_hash
+from controlplane.replay import open_snapshot, state_hash, take_snapshot
 from controlplane.state import State
 from controlplane.world import World
 
@@ -58,6 +59,31 @@ def test_an_old_log_is_decided_today_as_it_was_then(path):
     redecider = Redecider(World())
     redecider.take(map(codec.from_row, rows_of(path)))
     redecider.finish()
+
+
+@pytest.mark.parametrize("path", sorted(HERE.glob("*.snapshot")), ids=lambda path: path.stem)
+def test_an_old_snapshot_and_the_log_behind_it_lead_to_the_same_state(path):
+    """Of the first format, as 0.1.0 wrote it: an image as it is, with every job in full."""
+    rows = rows_of(path.with_suffix(".jsonl"))
+    rebuilt = open_snapshot(Snapshot(0, path.read_bytes()))
+    assert 0 < rebuilt.world.position < len(rows)
+    assert rebuilt.hash == rows[rebuilt.world.position - 1][8]
+
+    fold(rebuilt.world, rows[rebuilt.world.position :], rebuilt.hash)
+
+    expected = json.loads(path.with_suffix(".json").read_text())
+    assert state_hash(rebuilt.world) == expected["state_hash"]
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_a_snapshot_of_an_old_log_holds_all_of_it(path):
+    state = State()
+    digest = fold(state, rows_of(path), codec.GENESIS)
+
+    opened = open_snapshot(take_snapshot(state, digest))
+
+    assert state_hash(opened.world) == state_hash(state)
+    assert opened.world.image(opened.hash) == state.image(digest)
 
 
 def test_every_type_of_event_is_in_some_log():

@@ -371,6 +371,20 @@ BUGS = (
         CORE,
     ),
     Bug(
+        "snapshots: jobs of one kind have one length",
+        "controlplane/sheets.py",
+        "        if duration_s != spec.workload.duration_s:",
+        "        if False:",
+        CORE,
+    ),
+    Bug(
+        "snapshots: what has no column is that of the first job",
+        "controlplane/sheets.py",
+        "patterns.setdefault(_encode(bare), len(patterns))",
+        'patterns.setdefault(b"", 0)',
+        CORE,
+    ),
+    Bug(
         "asks: a node selector of the pods is not looked at",
         "controlplane/scheduling/fitting.py",
         "if info.labels and not gang.pods_selector.items() <= info.labels.items():",
