@@ -5,6 +5,7 @@ whatever reaches the control plane by another way.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from controlplane.kinds import supplying
 from controlplane.kinds.findings import Findings
@@ -40,9 +41,8 @@ def is_external(managed_by: str | None) -> bool:
 # ------------------------------------------------------------------ single values
 
 
-def check_range(
-    field: str, value: float | None, least: float, most: float, findings: Findings
-) -> bool:
+def check_range(field: str, value: Any, least: Any, most: Any, findings: Findings) -> bool:
+    """Numbers of any size: one from a manifest may be an integer that is no float."""
     if value is None or least <= value <= most:
         return True
     findings.invalid(field, f"{shown(value)} is not between {least} and {most}")

@@ -43,12 +43,12 @@ CHANGES = (
     Change("the emptiest node first", PLACEMENT, "in counts[bisect_left(counts, gpus) :]", "in counts[: -1 - len(counts) + bisect_left(counts, gpus) : -1]"),
     Change("the fullest nodes first", PLACEMENT, "for count in reversed(free.counts)", "for count in free.counts"),
     Change(
-        "other devices", "devices.py", "bit = mask & -mask", "bit = 1 << (mask.bit_length() - 1)"
+        "other devices", "devices.py", "bit = word & -word", "bit = 1 << (word.bit_length() - 1)"
     ),
     Change("the ceiling is out of reach", "scheduling/quota_gate.py", "+ gang.milli > ceiling", "+ gang.milli >= ceiling"),
     Change("one gang a pass and queue", CYCLE, "                heads.move_up()", "                heads.close(gang.id)"),
     Change("low priority first", "lines.py", "first = float(-spec.priority)", "first = float(spec.priority)"),
-    Change("last in, first out", "lines.py", "return first, 0, job.queued_as", "return first, 0, -job.queued_as"),
+    Change("last in, first out", "lines.py", "Waiting(first, 0, job.queued_as", "Waiting(first, 0, -job.queued_as"),
     Change("the protected are not spared", "scheduling/victims.py", "< protected_s(world, job)", "< 0"),
     Change("reasons are told in other words", "scheduling/explanation.py", "it needs {gang.gpus} GPUs", "it wants {gang.gpus} GPUs"),
     Change("gangs do not grow", GROWTH, "    while low < high:", "    while False:"),

@@ -140,8 +140,8 @@ BUGS = (
     Bug(
         "studies: an attempt does not know the one before it",
         "studies/recorder.py",
-        "self.previous.append(self._attempt[job])",
-        "self.previous.append(-1)",
+        "self.previous[row] = self._attempt[job]",
+        "self.previous[row] = -1",
         STUDIES,
     ),
     Bug(
