@@ -52,6 +52,6 @@ def _files(folder: str) -> Iterator[str]:
             if entry.is_dir():
                 if entry.name != "__pycache__":
                     yield from _files(entry.path)
-            elif entry.name.endswith((".py", ".h")):
+            elif entry.name.endswith((".py", ".h", ".c")):
                 known = entry.stat()
                 yield f"{entry.path} {known.st_mtime_ns} {known.st_size}\n"

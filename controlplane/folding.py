@@ -1,12 +1,21 @@
 """Taking rows of the log into a state, each checked before it is believed."""
 
 from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from controlplane import events as e
 from controlplane.chain import follows, page_of
-from controlplane.codec import Row, check_chain, decoder_of, from_row, read_event
+from controlplane.codec import (
+    EVENT_TYPES,
+    Row,
+    check_chain,
+    decoder_of,
+    from_row,
+    read_event,
+    unreadable,
+)
 from controlplane.errors import LogCorrupt
 from controlplane.job import Job
 from controlplane.job_life import EVOLVE
@@ -14,9 +23,18 @@ from controlplane.lives import usual_life
 from controlplane.page import Page
 from controlplane.state import State
 
-# The events of jobs by the names that rows have.
-_DECODE = {kind.__name__: decoder_of(kind.__name__) for kind in EVOLVE}
-_VERSIONS = {kind.__name__: kind.version for kind in EVOLVE}
+
+class _Kind:
+    """A type of event as rows know it."""
+
+    def __init__(self, kind: type[e.Event]) -> None:
+        self.version: int = kind.version
+        self.decode: Callable[[bytes], Any] = decoder_of(kind.__name__)
+        # Whether it is about a job that is there before and after.
+        self.evolves: bool = kind in EVOLVE
+
+
+_KINDS: Final = {name: _Kind(kind) for name, kind in EVENT_TYPES.items()}
 
 
 def fold(
@@ -33,7 +51,7 @@ def fold(
     if watch is None and rows and type(state) is State:
         page = page_of(rows)
         if page is not None and fold_pages(state, [page], digest) != digest:
-            return page.hashes[-1]
+            return page.hash
     for row in check_chain(rows, after=state.position, previous=digest):
         recorded = from_row(row)
         try:
@@ -59,14 +77,14 @@ def fold_pages(state: State, pages: Sequence[Page], digest: bytes) -> bytes:
         if page.after != position or not follows(page, digest):
             break
         good.append(page)
-        position, digest = page.last, page.hashes[-1]
+        position, digest = page.last, page.hash
     if good:
         _take_in(state, good)
     return digest
 
 
-# The events of a job that are not yet taken in, with the time and the position of each.
-_Told = tuple[list[e.Event], list[float], list[int]]
+# The events of a job that are not yet taken in: each, its time, its position, and so on.
+_Told = list[Any]
 
 
 def _take_in(state: State, pages: Sequence[Page]) -> None:
@@ -95,62 +113,79 @@ def _take_in(state: State, pages: Sequence[Page]) -> None:
 
 
 def _gather(state: State, page: Page, gathered: dict[str, _Told]) -> None:
-    """What is not an event of a job, or was caused by a person, or is of an older version, takes
-    the plain way at once."""
-    position, payloads, ats, causes = page.after, page.payloads, page.ats, page.causes
+    """What is not an event of a job, or was caused by a person, is taken in at once.
+
+    So is a job's whole life when an attempt has ended, while it is at hand.
+    """
+    position, payloads, causes = page.after, page.payloads.split(b"\n"), page.causes.split("\n")
+    # Not as numbers, which would only be packed and unpacked on their way.
+    ats: list[Any] = page.ats
     versions = page.versions
-    try:
-        for index, name in enumerate(page.types):
-            position += 1
-            decode = _DECODE.get(name)
-            if decode is None or causes[index] or versions[index] != _VERSIONS[name]:
-                _apply(state, page, index, gathered)
-                continue
-            event = decode(payloads[index])
-            told = gathered.get(event.job)
-            if told is None:
-                gathered[event.job] = ([event], [ats[index]], [position])
-            else:
-                told[0].append(event)
-                told[1].append(ats[index])
-                told[2].append(position)
-    except (AssertionError, LookupError) as error:
-        raise _impossible(position, error) from error
-    except msgspec.MsgspecError as error:
-        raise LogCorrupt(position, f"it cannot be read: {error}") from None
+    event: Any
+    for index, name in enumerate(page.types.split("\n")):
+        position += 1
+        kind = _KINDS.get(name)
+        if kind is None or versions[index] != kind.version:
+            event = read_event(position, name, versions[index], payloads[index])
+        else:
+            try:
+                event = kind.decode(payloads[index])
+            except msgspec.MsgspecError as error:
+                raise unreadable(position, name, kind.version, error) from None
+        if kind is None or not kind.evolves or causes[index]:
+            _apply(state, position, ats[index], event, causes[index], gathered)
+            continue
+        job_id = event.job
+        told = gathered.get(job_id)
+        if told is None:
+            gathered[job_id] = [event, ats[index], position]
+            continue
+        told.append(event)
+        told.append(ats[index])
+        told.append(position)
+        if type(event) is e.AttemptEnded:
+            del gathered[job_id]
+            _tell(state.jobs, job_id, told)
 
 
-def _apply(state: State, page: Page, index: int, gathered: dict[str, _Told]) -> None:
-    position = page.after + index + 1
-    event = read_event(position, page.types[index], page.versions[index], page.payloads[index])
+def _apply(
+    state: State,
+    position: int,
+    at: float,
+    event: e.Event,
+    cause: str,
+    gathered: dict[str, _Told],
+) -> None:
     if isinstance(event, e.JobEvent) and event.job in gathered:
         _tell(state.jobs, event.job, gathered.pop(event.job))
     state.position = position - 1
-    state.apply(
-        e.Recorded(position, page.ats[index], event, page.causes[index], page.actors[index])
-    )
+    try:
+        state.take(position, at, event, cause)
+    except (AssertionError, LookupError) as error:
+        raise _impossible(position, error) from error
 
 
 def _tell(jobs: dict[str, Job], job_id: str, told: _Told) -> None:
     """Takes in what was gathered about one job."""
-    events, ats, positions = told
-    job, position = jobs.get(job_id), positions[0]
-    lived = None if job is None else _lived(job, events, ats)
+    job = jobs.get(job_id)
+    lived = None if job is None else _lived(job, told)
     if lived is not None:
         jobs[job_id] = lived
         return
+    position = told[2]
     try:
         job = jobs[job_id]
-        for event, at, position in zip(events, ats, positions, strict=True):
-            job = EVOLVE[type(event)](job, event, at, position)
+        for index in range(0, len(told), 3):
+            event, position = told[index], told[index + 2]
+            job = EVOLVE[type(event)](job, event, told[index + 1], position)
     except (AssertionError, LookupError) as error:
         raise _impossible(position, error) from error
     jobs[job_id] = job
 
 
-def _lived(job: Job, events: list[e.Event], ats: list[float]) -> Job | None:
+def _lived(job: Job, told: _Told) -> Job | None:
     try:
-        return usual_life(job, events, ats)
+        return usual_life(job, told)
     except LookupError:
         # Some rank is none of the gang's, and the plain way will find out which event says so.
         return None

@@ -18,16 +18,20 @@ from controlplane.model import JobSpec, Repair, Restart
 
 def begin(recorded: e.Recorded, event: e.JobSubmitted) -> Job:
     """The first state of a job's life."""
+    return begun(event, recorded.at, recorded.position)
+
+
+def begun(event: e.JobSubmitted, at: float, position: int) -> Job:
     return Job(
         id=event.job,
         namespace=event.namespace,
         name=event.name,
         spec=event.spec,
         phase=Phase.QUEUED,
-        submitted_at=recorded.at,
-        submitted_as=recorded.position,
-        queued_as=recorded.position,
-        queued_at=recorded.at,
+        submitted_at=at,
+        submitted_as=position,
+        queued_as=position,
+        queued_at=at,
     )
 
 

@@ -5,7 +5,7 @@ a job and an attempt for each of them, of which only the last ones are ever seen
 once: the same as `EVOLVE` makes one after the other, or None if the life took another course.
 """
 
-from collections.abc import Sequence
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -15,33 +15,36 @@ from controlplane.job import Job, Phase
 
 _QUEUED, _SUCCEEDED = Phase.QUEUED, Phase.SUCCEEDED
 _EXITED, _OVER = RankState.EXITED, AttemptState.OVER
-_SHORTEST = 6
+# What is told of each event is three things: the event, its time and its position.
+_EACH: Final = 3
+_SHORTEST: Final = 6 * _EACH
 
 
-def usual_life(job: Job, events: Sequence[e.Event], ats: Sequence[float]) -> Job | None:
+def usual_life(job: Job, told: list[Any]) -> Job | None:
     """A queued job after GangPlaced, every rank's start, GangStarted, every rank's end,
     JobSucceeded and AttemptEnded, in this order."""
-    size = len(events)
+    size = len(told)
     if size < _SHORTEST or job.phase is not _QUEUED or job.crippled_at is not None:
         return None
-    placed, succeeded, over = events[0], events[size - 2], events[size - 1]
+    placed, placed_at = told[0], told[1]
     if not (
         isinstance(placed, e.GangPlaced)
-        and isinstance(succeeded, e.JobSucceeded)
-        and isinstance(over, e.AttemptEnded)
+        and isinstance(told[size - 2 * _EACH], e.JobSucceeded)
+        and isinstance(told[size - _EACH], e.AttemptEnded)
     ):
         return None
-    starts, begun = _starts(events, ats, len(placed.placement))
-    ranks = None if begun == 0 else _ends(events, ats, begun + 1, starts)
+    starts, begun = _starts(told, len(placed.placement))
+    ranks = None if begun == 0 else _ends(told, begun + _EACH, starts)
     if ranks is None:
         return None
+    running_at = told[begun + 1]
     lived = replace(
         job,
         phase=_SUCCEEDED,
-        attempt=_over(placed, ranks, ats[0], ats[begun], ats[size - 1]),
-        active_at=ats[0] if job.active_at is None else job.active_at,
-        running_at=ats[begun] if job.running_at is None else job.running_at,
-        finished_at=ats[size - 2],
+        attempt=_over(placed, ranks, placed_at, running_at, told[size - _EACH + 1]),
+        active_at=placed_at if job.active_at is None else job.active_at,
+        running_at=running_at if job.running_at is None else job.running_at,
+        finished_at=told[size - 2 * _EACH + 1],
         held="",
         retry_at=None,
         reason="",
@@ -50,51 +53,43 @@ def usual_life(job: Job, events: Sequence[e.Event], ats: Sequence[float]) -> Job
     return replace(lived, gpu_s=placed.gpu_s) if placed.gpu_s else lived
 
 
-def _starts(
-    events: Sequence[e.Event], ats: Sequence[float], size: int
-) -> tuple[list[float | None], int]:
+def _starts(told: list[Any], size: int) -> tuple[list[Any], int]:
     """When each rank started, and which event then says that all have; 0 if it is another."""
-    starts: list[float | None] = [None] * size
-    index, left = 1, size
-    while isinstance(event := events[index], e.RanksStarted):
+    starts: list[Any] = [None] * size
+    index, left = _EACH, size
+    while isinstance(event := told[index], e.RanksStarted):
         for rank in event.ranks:
             if starts[rank] is not None:
                 return starts, 0
-            starts[rank] = ats[index]
+            starts[rank] = told[index + 1]
             left -= 1
-        index += 1
+        index += _EACH
     return starts, 0 if left or not isinstance(event, e.GangStarted) else index
 
 
-def _ends(
-    events: Sequence[e.Event], ats: Sequence[float], index: int, starts: list[float | None]
-) -> tuple[Rank, ...] | None:
+def _ends(told: list[Any], index: int, starts: list[Any]) -> tuple[Rank, ...] | None:
     """The ranks at their end, if the events from here on are that, up to the last two."""
-    ranks: list[Rank | None] = [None] * len(starts)
+    ranks: list[Any] = [None] * len(starts)
     left = len(starts)
-    while isinstance(event := events[index], e.RanksExited):
-        at = ats[index]
+    while isinstance(event := told[index], e.RanksExited):
+        at = told[index + 1]
         for end in event.exits:
             rank = end.rank
             if ranks[rank] is not None:
                 return None
             ranks[rank] = Rank(
                 _EXITED, 0, starts[rank], at, end.code, end.cause, None, end.message,
-                lines=end.lines,
+                None, 0, end.lines,
             )  # fmt: skip
             left -= 1
-        index += 1
-    if left or index != len(events) - 2:
+        index += _EACH
+    if left or index != len(told) - 2 * _EACH:
         return None
-    return tuple(ranks)  # type: ignore[arg-type]
+    return tuple(ranks)
 
 
 def _over(
-    placed: e.GangPlaced,
-    ranks: tuple[Rank, ...],
-    placed_at: float,
-    running_at: float,
-    ended_at: float,
+    placed: e.GangPlaced, ranks: tuple[Rank, ...], placed_at: Any, running_at: Any, ended_at: Any
 ) -> Attempt:
     return Attempt(
         number=placed.attempt,

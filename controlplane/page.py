@@ -2,24 +2,33 @@
 
 import msgspec
 
+HASH_BYTES = 32
+
 
 class Page(msgspec.Struct, frozen=True, gc=False):
     """What the rows behind position `after` hold, without a gap: the n-th of each belong together.
 
-    A row's values lie far apart here, so a page is for who goes through all of them. Whoever read
-    it may have been mistaken: it is as good as its chain (see `chain.follows`).
+    Most columns are one text, with a line for each row, and are taken apart only by who needs to: a
+    row's values lie far apart here, so a page is for who goes through all of them. Whoever read it
+    may have been mistaken: it is as good as its chain (see `chain.follows`).
     """
 
     after: int
     ats: list[float]
-    streams: list[str]
-    types: list[str]
     versions: list[int]
-    payloads: list[bytes]
-    causes: list[str]
-    actors: list[str]
-    hashes: list[bytes]
+    streams: str
+    types: str
+    payloads: bytes
+    causes: str
+    actors: str
+    # One behind the other.
+    hashes: bytes
 
     @property
     def last(self) -> int:
-        return self.after + len(self.hashes)
+        return self.after + len(self.hashes) // HASH_BYTES
+
+    @property
+    def hash(self) -> bytes:
+        """That of the last row."""
+        return self.hashes[-HASH_BYTES:]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from controlplane import events as e
 from controlplane.image import DEFAULT_POLICY, Image, Node, Receipt
 from controlplane.job import Job
-from controlplane.job_life import EVOLVE, attained_gpu_s, begin
+from controlplane.job_life import EVOLVE, attained_gpu_s, begun
 from controlplane.sharing import Queue
 
 DEFAULT_QUEUE = Queue("default")
@@ -86,21 +86,25 @@ class State:
 
     def apply(self, recorded: e.Recorded) -> None:
         """Takes one more event in. The only door."""
-        position, event, jobs = recorded.position, recorded.event, self.jobs
+        self.take(recorded.position, recorded.at, recorded.event, recorded.cause)
+
+    def take(self, position: int, at: float, event: e.Event, cause: str) -> None:
+        """The same for a reader that has no envelopes."""
+        jobs = self.jobs
         assert position == self.position + 1, (position, self.position)
         evolve = EVOLVE.get(type(event))
         if evolve is not None:
             job_id: str = event.job  # type: ignore[attr-defined]
-            jobs[job_id] = evolve(jobs[job_id], event, recorded.at, position)
+            jobs[job_id] = evolve(jobs[job_id], event, at, position)
         elif isinstance(event, e.JobSubmitted):
             assert event.job not in jobs, f"{event.job} was submitted twice"
-            jobs[event.job] = begin(recorded, event)
+            jobs[event.job] = begun(event, at, position)
         else:
-            self._apply_rarer(event, recorded.at)
+            self._apply_rarer(event, at)
         self.position = position
-        self.at = recorded.at
-        if recorded.cause:
-            self._remember(recorded)
+        self.at = at
+        if cause:
+            self._remember(position, event, cause)
 
     def _apply_rarer(self, event: e.Event, at: float) -> None:
         match event:
@@ -140,13 +144,12 @@ class State:
         self.at = last.at
         if first.cause:
             for recorded in batch:
-                self._remember(recorded)
+                self._remember(recorded.position, recorded.event, recorded.cause)
 
-    def _remember(self, recorded: e.Recorded) -> None:
-        receipts, cause = self.receipts, recorded.cause
+    def _remember(self, position: int, event: e.Event, cause: str) -> None:
+        receipts = self.receipts
         known = receipts.get(cause)
-        stream = _stream_of(recorded.event) if known is None else known.stream
-        receipts[cause] = Receipt(recorded.position, stream)
+        receipts[cause] = Receipt(position, _stream_of(event) if known is None else known.stream)
         if len(receipts) > RECEIPTS_MAX:
             for oldest in list(islice(receipts, RECEIPTS_FORGOTTEN)):
                 del receipts[oldest]

@@ -18,6 +18,7 @@ command -v git >/dev/null || missing+=(git)
 command -v gcc >/dev/null || missing+=(gcc libc6-dev)
 "${PYTHON:-python3}" -c 'import os, sysconfig, sys; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' ||
   missing+=(python3-dev)
+[ -e /usr/include/openssl/evp.h ] || missing+=(libssl-dev)
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 as_root=()

@@ -1,4 +1,4 @@
-"""Reading many rows as columns: SQLite strings each column together, and we take it apart.
+"""Reading many rows as columns: SQLite strings each column together.
 
 A row that passes through the sqlite3 module costs a lock and some calls for each of its values,
 which is more than finding it. A page costs them once for each column.
@@ -9,15 +9,13 @@ Otherwise, as for a damaged file, the rows are read one by one.
 """
 
 import sqlite3
-from struct import unpack
 
 import msgspec
 
-from controlplane.page import Page
+from controlplane.page import HASH_BYTES, Page
 
 # Pages of 250 to 1,000 rows take the same time; what one holds in memory at once is small.
 PAGE_ROWS = 500
-HASH_BYTES = 32
 # SQLite writes 15 digits of a number, and some times have 17. As a multiple of 2**-30 a time is an
 # integer, unless it is before February 1970.
 FRACTION = 2.0**30
@@ -67,14 +65,14 @@ def _read_page(connection: sqlite3.Connection, after: int, upto: int) -> Page | 
     return Page(
         after,
         list(map(_to_seconds, _read_numbers(b"[" + ats + b"]"))),
-        streams.split("\n"),
-        types.split("\n"),
         # Nearly every event is of the first version.
         [1] * count if versions == count else _versions(connection, after, upto),
-        payloads.split(b"\n"),
-        causes.split("\n"),
-        actors.split("\n"),
-        list(unpack(f"{HASH_BYTES}s" * count, hashes)),
+        streams,
+        types,
+        payloads,
+        causes,
+        actors,
+        hashes,
     )
 
 

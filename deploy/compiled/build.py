@@ -30,6 +30,13 @@ _CONSTANT = re.compile(
 )
 # More than the first level gains nothing that can be measured, and takes four times as long.
 _QUICKLY = ["-O1", "-w", "-fPIC", "-fvisibility=hidden", "-fwrapv", "-DNDEBUG"]
+# A module that is written in C as well, with what it is linked to.
+_LINKS = "controlplane.links"
+_AS_C = ["-O2", "-Wall", "-Werror", "-fPIC", "-fvisibility=hidden", "-shared"]
+WITHOUT_OPENSSL = (
+    "the chain is checked as it is written, which takes longer: OpenSSL's headers are missing; "
+    "on Debian: apt-get install libssl-dev"
+)
 
 
 class CannotCompile(Exception):
@@ -46,6 +53,8 @@ def build() -> None:
     shutil.rmtree(made, ignore_errors=True)
     _link(made)
     _compile(_generate(modules), made)
+    if has_openssl():
+        _compile_links(made)
     (made / STAMP).write_text(fingerprint())
     shutil.rmtree(TREE, ignore_errors=True)
     made.rename(TREE)
@@ -59,6 +68,11 @@ def require_compiler() -> None:
         raise CannotCompile("Python's headers are missing; on Debian: apt-get install python3-dev")
     if shutil.which(_compiler()) is None:
         raise CannotCompile(f"{_compiler()} is missing; on Debian: apt-get install gcc")
+
+
+def has_openssl() -> bool:
+    words = [_compiler(), "-E", "-include", "openssl/evp.h", "-x", "c", os.devnull]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
 def _compiler() -> str:
@@ -130,6 +144,12 @@ def _compile(extensions: Sequence[Any], tree: Path) -> None:
             list(workers.map(_run, calls))
 
 
+def _compile_links(tree: Path) -> None:
+    include = f"-I{sysconfig.get_paths()['include']}"
+    source, library = Path(__file__).with_name("links.c"), _library(_LINKS, tree)
+    _run([*_AS_C, include, str(source), "-lcrypto", "-o", str(library)])
+
+
 def _include(extensions: Sequence[Any]) -> list[str]:
     asked = [folder for extension in extensions for folder in extension.include_dirs]
     return [*dict.fromkeys([*asked, sysconfig.get_paths()["include"]])]
@@ -147,12 +167,14 @@ def _run(words: Sequence[str]) -> None:
 
 def main() -> int:
     try:
-        if not is_true():
+        if not is_true() or (has_openssl() and not _library(_LINKS, TREE).exists()):
             require_compiler()
             print("compiling the core: a minute or two ...", flush=True)
             build()
     except CannotCompile as error:
         print(f"Muster runs as it is written: {error}", file=sys.stderr)
         return 1
+    if not _library(_LINKS, TREE).exists():
+        print(WITHOUT_OPENSSL, file=sys.stderr)
     print(f"Muster runs compiled while its sources stay as they are: {TREE.relative_to(ROOT)}")
     return 0

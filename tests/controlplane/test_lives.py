@@ -1,6 +1,6 @@
 """A usual life taken in at once is what its events make of the job one by one."""
 
-from itertools import permutations
+from itertools import chain, permutations
 from random import Random
 
 import pytest
@@ -38,7 +38,8 @@ def one_by_one(job: Job, events: list[e.Event]) -> Job:
 
 
 def at_once(job: Job, events: list[e.Event]) -> Job | None:
-    return usual_life(job, events, [200.5 + number for number in range(len(events))])
+    told = [(event, 200.5 + number, 2 + number) for number, event in enumerate(events)]
+    return usual_life(job, [*chain.from_iterable(told)])
 
 
 @pytest.mark.parametrize(

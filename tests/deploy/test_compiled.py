@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli import compiled
-from deploy.compiled import modules
+from deploy.compiled import build, modules
 from deploy.compiled.build import know_places
 
 # A busy simulated day, as words that tell one log from another.
@@ -88,6 +88,49 @@ def test_a_process_that_has_begun_as_written_goes_on_so(
 
     compiled.prefer_compiled()
     assert str(tmp_path) not in sys.path
+
+
+def compiler(tmp_path: Path, knows_openssl: bool) -> str:
+    """One that has all headers, or all but OpenSSL's."""
+    path = tmp_path / "cc"
+    refusal = 'case "$*" in *openssl*) exit 1;; esac'
+    path.write_text(f'#!/bin/sh\n{"" if knows_openssl else refusal}\nexec cc "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize("knows_openssl", [True, False])
+def test_without_openssl_the_tree_has_all_but_one_library(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    knows_openssl: bool,
+) -> None:
+    try:
+        build.require_compiler()
+    except build.CannotCompile as error:
+        pytest.skip(str(error))
+    if not build.has_openssl():
+        pytest.skip(build.WITHOUT_OPENSSL)
+    cc, tree = compiler(tmp_path, knows_openssl), tmp_path / "tree"
+    monkeypatch.setattr(build, "_compiler", lambda: cc)
+    for module in (build, compiled):
+        monkeypatch.setattr(module, "TREE", tree)
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    monkeypatch.setattr(build, "C_FILES", tmp_path / "c")
+    # The others take a minute, and are tested by running on them.
+    (tmp_path / "controlplane").mkdir()
+    monkeypatch.setattr(build, "_link", lambda made: (made / "controlplane").mkdir(parents=True))
+    monkeypatch.setattr(build, "_generate", lambda modules: ())
+    monkeypatch.setattr(build, "_compile", lambda extensions, made: None)
+    monkeypatch.chdir(tmp_path)
+    assert build.main() == 0
+    assert bool(list(tree.rglob("links.*.so"))) is knows_openssl
+    assert ("apt-get install libssl-dev" in capsys.readouterr().err) is not knows_openssl
+    # Once the headers are there, the next call makes what was left out.
+    monkeypatch.setattr(build, "_compiler", lambda: "cc")
+    assert build.main() == 0
+    assert list(tree.rglob("links.*.so"))
 
 
 def test_both_forms_write_the_same_log() -> None:

@@ -344,16 +344,16 @@ BUGS = (
     ),
     Bug(
         "chain: a page is believed without its hashes",
-        "controlplane/chain.py",
-        "        return list(found) == page.hashes",
-        "        return len(list(found)) == len(page.hashes)",
+        "controlplane/links.py",
+        '    return list(map(_digest, map(sha256, map(b"".join, hashed)))) == found',
+        '    return len(list(map(_digest, map(sha256, map(b"".join, hashed))))) == len(found)',
         CORE,
     ),
     Bug(
         "lives: a life is usual though some rank has not ended",
         "controlplane/lives.py",
-        "    if left or index != len(events) - 2:",
-        "    if index != len(events) - 2:",
+        "    if left or index != len(told) - 2 * _EACH:",
+        "    if index != len(told) - 2 * _EACH:",
         CORE,
     ),
     Bug(
