@@ -34,7 +34,7 @@ def page_of(rows: Sequence[Row]) -> Page | None:
             b"\n".join(payloads),
             "\n".join(causes),
             "\n".join(actors),
-            b"".join(hashes),
+            b",".join(hashes),
         )
     except TypeError:
         return None

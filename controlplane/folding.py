@@ -64,55 +64,53 @@ def fold(
     return digest
 
 
-def fold_pages(state: State, pages: Sequence[Page], digest: bytes) -> bytes:
+# Events of jobs that are not yet taken in: of each job an event, its time, its position, and so on.
+Told = dict[str, list[Any]]
+
+
+def fold_pages(
+    state: State, pages: Sequence[Page], digest: bytes, told: Told | None = None
+) -> bytes:
     """Takes pages in, as far as each is the one that follows, and returns the last one's hash.
 
     What exactly is wrong with the next is for `fold` to say. A world has indexes that go from event
     to event, so this is for bare states.
+
+    Most events are gathered and taken in job by job. No event looks at another one's job, so their
+    order among each other does not matter; that of what was found impossible does. That both ways
+    lead to the same state is what the properties and scenarios test. With `told`, what was gathered
+    about jobs that go on is left there for the pages behind these: the state is whole once all of
+    it is settled.
     """
     assert type(state) is State, state
-    good: list[Page] = []
-    position = state.position
-    for page in pages:
-        if page.after != position or not follows(page, digest):
-            break
-        good.append(page)
-        position, digest = page.last, page.hash
-    if good:
-        _take_in(state, good)
+    gathered: Told = {} if told is None else told
+    try:
+        for page in pages:
+            if page.after != state.position or not follows(page, digest):
+                break
+            _gather(state, page, gathered)
+            state.position, state.at, digest = page.last, page.ats[-1], page.hash
+    except LogCorrupt as error:
+        settle(state, gathered, error)
+    if told is None:
+        settle(state, gathered)
     return digest
 
 
-# The events of a job that are not yet taken in: each, its time, its position, and so on.
-_Told = list[Any]
-
-
-def _take_in(state: State, pages: Sequence[Page]) -> None:
-    """As `apply` does for each event, but the usual ones are gathered, and taken in job by job.
-
-    No event looks at another one's job, so their order among each other does not matter; that of
-    what was found impossible does. That both ways lead to the same state is what the properties and
-    scenarios test.
-    """
-    gathered: dict[str, _Told] = {}
-    failure: LogCorrupt | None = None
-    try:
-        for page in pages:
-            _gather(state, page, gathered)
-    except LogCorrupt as error:
-        failure = error
-    for job_id, told in gathered.items():
+def settle(state: State, told: Told, failure: LogCorrupt | None = None) -> None:
+    """Takes in what was gathered. Raises what was found impossible first, or earlier than `failure`."""
+    for job_id, events in told.items():
         try:
-            _tell(state.jobs, job_id, told)
+            _tell(state.jobs, job_id, events)
         except LogCorrupt as error:
             if failure is None or error.position < failure.position:
                 failure = error
+    told.clear()
     if failure is not None:
         raise failure
-    state.position, state.at = pages[-1].last, pages[-1].ats[-1]
 
 
-def _gather(state: State, page: Page, gathered: dict[str, _Told]) -> None:
+def _gather(state: State, page: Page, gathered: Told) -> None:
     """What is not an event of a job, or was caused by a person, is taken in at once.
 
     So is a job's whole life when an attempt has ended, while it is at hand.
@@ -154,7 +152,7 @@ def _apply(
     at: float,
     event: e.Event,
     cause: str,
-    gathered: dict[str, _Told],
+    gathered: Told,
 ) -> None:
     if isinstance(event, e.JobEvent) and event.job in gathered:
         _tell(state.jobs, event.job, gathered.pop(event.job))
@@ -165,7 +163,7 @@ def _apply(
         raise _impossible(position, error) from error
 
 
-def _tell(jobs: dict[str, Job], job_id: str, told: _Told) -> None:
+def _tell(jobs: dict[str, Job], job_id: str, told: list[Any]) -> None:
     """Takes in what was gathered about one job."""
     job = jobs.get(job_id)
     lived = None if job is None else _lived(job, told)
@@ -183,7 +181,7 @@ def _tell(jobs: dict[str, Job], job_id: str, told: _Told) -> None:
     jobs[job_id] = job
 
 
-def _lived(job: Job, told: _Told) -> Job | None:
+def _lived(job: Job, told: list[Any]) -> Job | None:
     try:
         return usual_life(job, told)
     except LookupError:

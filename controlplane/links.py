@@ -29,15 +29,18 @@ def linked(
     hashes: bytes,
     /,
 ) -> bool:
-    """Whether they do behind a row with the hash `previous`; texts have one line a row.
+    """Whether they do behind a row with the hash `previous`; texts have one line a row, and there
+    is a comma between two hashes.
 
     Each hash is taken over the one that stands before it, which is right if its own check is. May
     raise a TypeError or ValueError if something is no column of rows at all.
     """
-    count, rest = divmod(len(hashes), _HASH_BYTES)
+    count, rest = divmod(len(hashes) + 1, _HASH_BYTES + 1)
     if rest or not count or after < 0:
         return False
-    found = list(unpack(f"{_HASH_BYTES}s" * count, hashes))
+    found = list(unpack(f"{_HASH_BYTES}sx" * count, hashes + b","))
+    if b",".join(found) != hashes:
+        return False
     # Whatever else has been given as a text is a TypeError here.
     texts = [str.split(column, "\n") for column in (streams, types, causes, actors)]
     # A JSON text has no line break in it, so one call encodes them all.

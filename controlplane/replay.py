@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from controlplane.codec import GENESIS
 from controlplane.collector import collector_at_rest
 from controlplane.errors import LogCorrupt
-from controlplane.folding import fold, fold_pages
+from controlplane.folding import Told, fold, fold_pages, settle
 from controlplane.image import Image, Written
 from controlplane.ports import LogReader, PageReader, Snapshot
 from controlplane.sheets import jobs_of, sheet_of
@@ -22,6 +22,9 @@ from controlplane.state import State
 from controlplane.world import World
 
 PAGE_ROWS = 10_000
+# Where rows come as pages there are fewer at a time, so that they are still at hand when they are
+# folded.
+_ROWS_AT_HAND = 2_000
 
 # Of a snapshot's body. The first was an image as it is, which is still read.
 FORMAT = 2
@@ -71,23 +74,31 @@ async def _rebuild(
         position = then if position is None else min(position, then)
     state, digest = await _start(log, position, use_snapshot, begin)
     since = state.position
+    told: Told = {}
     while position is None or state.position < position:
         left = PAGE_ROWS if position is None else position - state.position
         before = state.position
-        digest = await _go_on(log, state, digest, min(PAGE_ROWS, left))
+        digest = await _go_on(log, state, digest, min(PAGE_ROWS, left), told)
         if state.position == before:
             break
+    settle(state, told)
     world = state if isinstance(state, World) else World.around(state)
     return Rebuilt(world, digest, since)
 
 
-async def _go_on(log: LogReader, state: State, digest: bytes, limit: int) -> bytes:
-    """Takes in what follows, at most so many events, and returns the last one's hash."""
+async def _go_on(log: LogReader, state: State, digest: bytes, limit: int, told: Told) -> bytes:
+    """Takes in what follows, at most so many events, and returns the last one's hash.
+
+    What is `told` of jobs is to be settled in the end.
+    """
     before = state.position
     if type(state) is State and isinstance(log, PageReader):
-        digest = fold_pages(state, await log.read_pages(before, limit), digest)
+        pages = await log.read_pages(before, min(limit, _ROWS_AT_HAND))
+        digest = fold_pages(state, pages, digest, told)
     if state.position > before:
         return digest
+    # Whatever is wrong with what follows, what went before is looked at first.
+    settle(state, told)
     return fold(state, await log.read(before, limit), digest)
 
 

@@ -20,12 +20,13 @@ PAGE_ROWS = 500
 # integer, unless it is before February 1970.
 FRACTION = 2.0**30
 
-# Rows of one range of positions are visited in their order.
+# Rows of one range of positions are visited in their order. Between hashes stands a comma: to put
+# nothing there takes SQLite as long as reading them.
 COLUMNS = f"""
     SELECT sum(version), CAST(group_concat(CAST(at * {FRACTION} AS INTEGER)) AS BLOB),
         group_concat(stream, '\n'), group_concat(type, '\n'),
         CAST(group_concat(payload, '\n') AS BLOB), group_concat(cause, '\n'),
-        group_concat(actor, '\n'), CAST(group_concat(hash, '') AS BLOB)
+        group_concat(actor, '\n'), CAST(group_concat(hash) AS BLOB)
     FROM events WHERE position > ? AND position <= ?
 """
 VERSIONS = """
@@ -59,7 +60,7 @@ def _read_page(connection: sqlite3.Connection, after: int, upto: int) -> Page | 
     if None in found:
         return None
     versions, ats, streams, types, payloads, causes, actors, hashes = found
-    count, rest = divmod(len(hashes), HASH_BYTES)
+    count, rest = divmod(len(hashes) + 1, HASH_BYTES + 1)
     if rest or not count:
         return None
     return Page(

@@ -13,6 +13,8 @@
 #include <string.h>
 
 #define HASH_BYTES 32
+/* A comma stands between two. */
+#define HASH_STEP (HASH_BYTES + 1)
 /* Digits of the largest position. */
 #define DIGITS_MAX 19
 
@@ -135,8 +137,9 @@ static void put_number(Buffer *buffer, long long number) {
 /* The columns in the order in which a row's hash covers them, behind its position. */
 enum { AT, STREAM, TYPE, VERSION, CAUSE, ACTOR, PAYLOAD, COLUMNS };
 
-/* What stands before and behind each part: [1,1.5,"stream","type",1,"cause","actor"] and the payload. */
+/* What stands before each part: [1,1.5,"stream","type",1,"cause","actor"] and then the payload. */
 static const char *const BEFORE[] = {",", ",\"", "\",\"", "\",", ",\"", "\",\"", "\"]"};
+static const size_t BEFORE_SIZE[] = {1, 2, 3, 2, 2, 3, 2};
 
 /* The text of the next row, up to its payload, behind what is in the buffer; -1 for an error, 0 if
  * a column has no more. */
@@ -147,7 +150,7 @@ static int put_row(Buffer *buffer, long long position, Column *columns) {
         if (!next(&columns[i], &parts[i], &sizes[i])) {
             return 0;
         }
-        size += strlen(BEFORE[i]) + sizes[i];
+        size += BEFORE_SIZE[i] + sizes[i];
     }
     if (!has_room(buffer, size)) {
         return -1;
@@ -155,7 +158,7 @@ static int put_row(Buffer *buffer, long long position, Column *columns) {
     put(buffer, "[", 1);
     put_number(buffer, position);
     for (int i = 0; i < COLUMNS; i++) {
-        put(buffer, BEFORE[i], strlen(BEFORE[i]));
+        put(buffer, BEFORE[i], BEFORE_SIZE[i]);
         put(buffer, parts[i], sizes[i]);
     }
     return 1;
@@ -191,10 +194,11 @@ static int all_linked(PyObject *previous, long long after, Column *columns, cons
         if (!hash(context, buffer, digest)) {
             return -1;
         }
-        if (memcmp(digest, hashes + i * HASH_BYTES, HASH_BYTES) != 0) {
+        const char *found = hashes + i * HASH_STEP;
+        if (memcmp(digest, found, HASH_BYTES) != 0 || (i + 1 < count && found[HASH_BYTES] != ',')) {
             return 0;
         }
-        before = hashes + i * HASH_BYTES;
+        before = found;
         before_size = HASH_BYTES;
     }
     for (int i = 0; i < COLUMNS; i++) {
@@ -218,8 +222,8 @@ static PyObject *linked(PyObject *module, PyObject *const *args, Py_ssize_t give
     if (after == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    Py_ssize_t count = PyBytes_GET_SIZE(hashes) / HASH_BYTES;
-    if (count == 0 || PyBytes_GET_SIZE(hashes) % HASH_BYTES || after < 0 ||
+    Py_ssize_t count = (PyBytes_GET_SIZE(hashes) + 1) / HASH_STEP;
+    if (count == 0 || (PyBytes_GET_SIZE(hashes) + 1) % HASH_STEP || after < 0 ||
         after > PY_LLONG_MAX - count) {
         Py_RETURN_FALSE;
     }

@@ -78,12 +78,12 @@ OTHER = {
 def values_of(page: Page, column: str) -> list[object]:
     values = asdict(page)[column]
     if column == "hashes":
-        return [values[at : at + HASH_BYTES] for at in range(0, len(values), HASH_BYTES)]
+        return [values[at : at + HASH_BYTES] for at in range(0, len(values), HASH_BYTES + 1)]
     return list(values.split(_end(column)) if isinstance(values, str | bytes) else values)
 
 
 def with_values(page: Page, column: str, values: list[object]) -> Page:
-    texts = {str: "\n".join, bytes: (b"" if column == "hashes" else b"\n").join}
+    texts = {str: "\n".join, bytes: (b"," if column == "hashes" else b"\n").join}
     join = texts.get(type(asdict(page)[column]), list)
     return replace(page, **{column: join(values)})
 
@@ -116,6 +116,13 @@ def test_columns_that_do_not_match_are_not_believed(column):
 )
 def test_no_nonsense_is_believed(column, nonsense):
     assert not follows(replace(page_of_rows(), **{column: nonsense}), codec.GENESIS)
+
+
+def test_nothing_but_a_comma_stands_between_hashes():
+    page = page_of_rows()
+    for between in (b"", b";", b",,"):
+        hashes = between.join([row[8] for row in ROWS])
+        assert not follows(replace(page, hashes=hashes), codec.GENESIS)
 
 
 @pytest.mark.parametrize("after", [1, -1, -5, 2**63 - 1, 2**63 - 4, 2**64, -(2**70)])
