@@ -163,14 +163,11 @@ def read_event(position: int, name: str, version: int, payload: bytes) -> e.Even
             return event
         return _upcast(name, version, payload)
     except msgspec.MsgspecError as error:
-        raise unreadable(position, name, version, error) from None
+        told = f"{name} version {version} cannot be read: {error}"
+        raise LogCorrupt(position, told) from None
     except LookupError:
         told = f"{name} version {version} is unknown to this release; use a newer one"
         raise LogCorrupt(position, told) from None
-
-
-def unreadable(position: int, name: str, version: int, error: Exception) -> LogCorrupt:
-    return LogCorrupt(position, f"{name} version {version} cannot be read: {error}")
 
 
 def _upcast(name: str, version: int, payload: bytes) -> e.Event:

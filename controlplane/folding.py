@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from controlplane import events as e
 from controlplane.chain import follows, page_of
 from controlplane.codec import (
@@ -14,27 +12,17 @@ from controlplane.codec import (
     decoder_of,
     from_row,
     read_event,
-    unreadable,
 )
 from controlplane.errors import LogCorrupt
 from controlplane.job import Job
 from controlplane.job_life import EVOLVE
 from controlplane.lives import usual_life
 from controlplane.page import Page
+from controlplane.payloads import read_all
 from controlplane.state import State
 
-
-class _Kind:
-    """A type of event as rows know it."""
-
-    def __init__(self, kind: type[e.Event]) -> None:
-        self.version: int = kind.version
-        self.decode: Callable[[bytes], Any] = decoder_of(kind.__name__)
-        # Whether it is about a job that is there before and after.
-        self.evolves: bool = kind in EVOLVE
-
-
-_KINDS: Final = {name: _Kind(kind) for name, kind in EVENT_TYPES.items()}
+# Today's version of each type of event, and what reads it.
+_READERS: Final = {name: (kind.version, decoder_of(name)) for name, kind in EVENT_TYPES.items()}
 
 
 def fold(
@@ -113,24 +101,16 @@ def settle(state: State, told: Told, failure: LogCorrupt | None = None) -> None:
 def _gather(state: State, page: Page, gathered: Told) -> None:
     """What is not an event of a job, or was caused by a person, is taken in at once.
 
-    So is a job's whole life when an attempt has ended, while it is at hand.
+    So is what was gathered about a job when its attempt has ended, while it is at hand.
     """
-    position, payloads, causes = page.after, page.payloads.split(b"\n"), page.causes.split("\n")
+    position, causes = page.after, page.causes.split("\n")
     # Not as numbers, which would only be packed and unpacked on their way.
     ats: list[Any] = page.ats
-    versions = page.versions
-    event: Any
-    for index, name in enumerate(page.types.split("\n")):
+    for index, event in enumerate(read_all(page.types, page.versions, page.payloads, _READERS)):
         position += 1
-        kind = _KINDS.get(name)
-        if kind is None or versions[index] != kind.version:
-            event = read_event(position, name, versions[index], payloads[index])
-        else:
-            try:
-                event = kind.decode(payloads[index])
-            except msgspec.MsgspecError as error:
-                raise unreadable(position, name, kind.version, error) from None
-        if kind is None or not kind.evolves or causes[index]:
+        if event is None:
+            event = _read_row(page, index)
+        if causes[index] or type(event) not in EVOLVE:
             _apply(state, position, ats[index], event, causes[index], gathered)
             continue
         job_id = event.job
@@ -144,6 +124,12 @@ def _gather(state: State, page: Page, gathered: Told) -> None:
         if type(event) is e.AttemptEnded:
             del gathered[job_id]
             _tell(state.jobs, job_id, told)
+
+
+def _read_row(page: Page, index: int) -> e.Event:
+    """An event of an older version, or one that cannot be read, which is then said."""
+    name, payload = page.types.split("\n")[index], page.payloads.split(b"\n")[index]
+    return read_event(page.after + index + 1, name, page.versions[index], payload)
 
 
 def _apply(

@@ -147,9 +147,10 @@ class State:
                 self._remember(recorded.position, recorded.event, recorded.cause)
 
     def _remember(self, position: int, event: e.Event, cause: str) -> None:
-        receipts = self.receipts
-        known = receipts.get(cause)
-        receipts[cause] = Receipt(position, _stream_of(event) if known is None else known.stream)
+        receipts, receipt = self.receipts, Receipt(position, _stream_of(event))
+        known = receipts.setdefault(cause, receipt)
+        if known is not receipt:
+            receipts[cause] = Receipt(position, known.stream)
         if len(receipts) > RECEIPTS_MAX:
             for oldest in list(islice(receipts, RECEIPTS_FORGOTTEN)):
                 del receipts[oldest]

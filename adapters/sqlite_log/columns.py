@@ -12,13 +12,11 @@ import sqlite3
 
 import msgspec
 
+from adapters.sqlite_log.times import FRACTION, seconds
 from controlplane.page import HASH_BYTES, Page
 
 # Pages of 250 to 1,000 rows take the same time; what one holds in memory at once is small.
 PAGE_ROWS = 500
-# SQLite writes 15 digits of a number, and some times have 17. As a multiple of 2**-30 a time is an
-# integer, unless it is before February 1970.
-FRACTION = 2.0**30
 
 # Rows of one range of positions are visited in their order. Between hashes stands a comma: to put
 # nothing there takes SQLite as long as reading them.
@@ -33,9 +31,7 @@ VERSIONS = """
     SELECT CAST(group_concat(version) AS BLOB) FROM events WHERE position > ? AND position <= ?
 """
 
-_read_numbers = msgspec.json.Decoder(list[float]).decode
 _read_integers = msgspec.json.Decoder(list[int]).decode
-_to_seconds = (1 / FRACTION).__mul__
 
 
 def read_pages(connection: sqlite3.Connection, after: int, limit: int) -> list[Page]:
@@ -45,7 +41,7 @@ def read_pages(connection: sqlite3.Connection, after: int, limit: int) -> list[P
     while after < end:
         try:
             page = _read_page(connection, after, min(after + PAGE_ROWS, end))
-        except (sqlite3.Error, msgspec.MsgspecError):
+        except (sqlite3.Error, ValueError):
             break
         if page is None:
             break
@@ -65,7 +61,7 @@ def _read_page(connection: sqlite3.Connection, after: int, upto: int) -> Page | 
         return None
     return Page(
         after,
-        list(map(_to_seconds, _read_numbers(b"[" + ats + b"]"))),
+        seconds(ats),
         # Nearly every event is of the first version.
         [1] * count if versions == count else _versions(connection, after, upto),
         streams,

@@ -30,7 +30,8 @@ _CONSTANT = re.compile(
 )
 # More than the first level gains nothing that can be measured, and takes four times as long.
 _QUICKLY = ["-O1", "-w", "-fPIC", "-fvisibility=hidden", "-fwrapv", "-DNDEBUG"]
-# A module that is written in C as well, with what it is linked to.
+# Modules that are written in C as well, and one that needs OpenSSL's headers for that.
+_IN_C = ("controlplane.payloads", "adapters.sqlite_log.times")
 _LINKS = "controlplane.links"
 _AS_C = ["-O2", "-Wall", "-Werror", "-fPIC", "-fvisibility=hidden", "-shared"]
 WITHOUT_OPENSSL = (
@@ -53,8 +54,10 @@ def build() -> None:
     shutil.rmtree(made, ignore_errors=True)
     _link(made)
     _compile(_generate(modules), made)
+    for module in _IN_C:
+        _compile_c(module, made)
     if has_openssl():
-        _compile_links(made)
+        _compile_c(_LINKS, made, "-lcrypto")
     (made / STAMP).write_text(fingerprint())
     shutil.rmtree(TREE, ignore_errors=True)
     made.rename(TREE)
@@ -144,10 +147,10 @@ def _compile(extensions: Sequence[Any], tree: Path) -> None:
             list(workers.map(_run, calls))
 
 
-def _compile_links(tree: Path) -> None:
+def _compile_c(module: str, tree: Path, *linked_to: str) -> None:
+    source = Path(__file__).with_name(module.rsplit(".", 1)[-1] + ".c")
     include = f"-I{sysconfig.get_paths()['include']}"
-    source, library = Path(__file__).with_name("links.c"), _library(_LINKS, tree)
-    _run([*_AS_C, include, str(source), "-lcrypto", "-o", str(library)])
+    _run([*_AS_C, include, str(source), *linked_to, "-o", str(_library(module, tree))])
 
 
 def _include(extensions: Sequence[Any]) -> list[str]:

@@ -49,6 +49,7 @@ _AS_WRITTEN = {
     "controlplane/codec.py",
     # Written in C as well: see `build.py`.
     "controlplane/links.py",
+    "controlplane/payloads.py",
     # Protocols and exceptions.
     "controlplane/errors.py",
     "controlplane/ports.py",

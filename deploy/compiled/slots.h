@@ -141,6 +141,10 @@ static PyObject *muster_read_first(PyObject *object, PyObject *name, MusterPlace
         place->other_offset = place->offset;
         place->offset = offset;
         place->type = (PyTypeObject *)Py_NewRef(type);
+        PyObject *value = *(PyObject **)((char *)object + offset);
+        if (value != NULL) {
+            return Py_NewRef(value);
+        }
     }
     return PyObject_GetAttr(object, name);
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapters.sqlite_log import SqliteLog, columns
+from adapters.sqlite_log.times import FRACTION, seconds
 from controlplane.chain import follows, page_of
 from controlplane.codec import GENESIS, link, to_rows
 from controlplane.errors import LogCorrupt
@@ -95,6 +96,28 @@ async def test_other_times_are_carried_over_to_the_last_bit(path, at):
     log = await log_of(path, nodes(1, 10, at=at))
     assert await believed(log) == 10
     await log.close()
+
+
+@pytest.mark.parametrize("at", [0.0, NOW, -NOW, 2.0**33 - 2.0**-20, 2.0**-30])
+def test_times_are_read_to_the_last_bit(at):
+    numbers = [int(at * FRACTION) + number // 2 for number in range(7)]
+    text = ",".join(map(str, numbers)).encode()
+    assert seconds(text) == [number / FRACTION for number in numbers]
+
+
+@pytest.mark.parametrize(
+    "text", [b",", b"1,", b",1", b"1,,2", b"x", b"1 2", b"-", b"--1", b"+1", b"01", b"1\x00"]
+)
+def test_what_is_no_time_is_said(text):
+    with pytest.raises(ValueError, match=r"."):
+        seconds(text)
+    assert seconds(b"") == []
+
+
+def test_times_are_read_from_bytes_only():
+    for text in (None, 3, [1]):
+        with pytest.raises(TypeError):
+            seconds(text)
 
 
 async def test_versions_may_differ(path):
