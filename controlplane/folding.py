@@ -20,9 +20,13 @@ from controlplane.lives import usual_life
 from controlplane.page import Page
 from controlplane.payloads import read_all
 from controlplane.state import State
+from controlplane.submissions import read_submitted
 
 # Today's version of each type of event, and what reads it.
-_READERS: Final = {name: (kind.version, decoder_of(name)) for name, kind in EVENT_TYPES.items()}
+_READERS: Final = {
+    **{name: (kind.version, decoder_of(name)) for name, kind in EVENT_TYPES.items()},
+    e.JobSubmitted.__name__: (e.JobSubmitted.version, read_submitted),
+}
 
 
 def fold(

@@ -232,8 +232,8 @@ class StartPolicy(Value, frozen=True, kw_only=True):
     limit: int | None = None
 
 
-class JobSpec(Value, frozen=True, kw_only=True):
-    """A job as every kind of manifest is reduced to it."""
+class JobSpec(Value, frozen=True):
+    """A job as every kind of manifest is reduced to it. To be made with keywords."""
 
     roles: tuple[Role, ...]
     done_when: DoneWhen

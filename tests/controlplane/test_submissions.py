@@ -1,0 +1,75 @@
+"""Submissions with the same roles share them, and are otherwise what the codec reads."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane import codec, submissions
+from controlplane import events as e
+from controlplane.errors import LogCorrupt
+from controlplane.folding import fold
+from controlplane.state import State
+from controlplane.submissions import TEXT_BYTES_MAX, TEXTS_MAX, read_submitted
+from tests.controlplane.specification import spec
+from tests.controlplane.test_codec import texts
+
+
+def submitted(job: str = "j", **changes: object) -> e.JobSubmitted:
+    return e.JobSubmitted(job, "ns", job, spec(**changes))
+
+
+# The strategies of test_codec know which values JSON can hold.
+@given(st.from_type(e.JobSubmitted), texts)
+def test_any_submission_is_what_the_codec_reads(event, job):
+    for sent in (event, msgspec.structs.replace(event, job=job)):
+        payload = codec.encode(sent)
+        found = read_submitted(payload)
+        assert found == sent
+        assert type(found.spec) is type(sent.spec)
+        assert codec.encode(found) == payload
+
+
+def test_the_same_roles_are_shared_and_others_are_not():
+    one, two = (
+        read_submitted(codec.encode(submitted(job, priority=n))) for n, job in enumerate("ab")
+    )
+    other = read_submitted(codec.encode(submitted(workers=3)))
+    assert one.spec.roles is two.spec.roles
+    assert (one.spec.priority, two.spec.priority) == (0, 1)
+    assert other.spec.roles != one.spec.roles
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'{"job":"j","namespace":"n","name":"x","spec":{"roles":[{"name":7}],"done_when":{"role":"a"}}}',
+        b'{"job":"j","namespace":"n","name":"x","spec":{"roles":{},"done_when":{"role":"a"}}}',
+        b'{"job":"j","namespace":"n","name":"x","spec":{"done_when":{"role":"a"}}}',
+        b'{"job":"j","namespace":"n","name":"x","spec":{"roles":[],"done_when":{"role":"a"},"new":1}}',
+        b'{"job":"j","namespace":"n","name":"x","new":1,"spec":{"roles":[],"done_when":{"role":"a"}}}',
+        b'{"job":"j","namespace":"n","name":"x","spec":{"roles":[}',
+    ],
+)
+def test_what_the_codec_refuses_is_refused_in_its_words(payload):
+    with pytest.raises(msgspec.MsgspecError):
+        read_submitted(payload)
+    with pytest.raises(LogCorrupt) as expected:
+        codec.read_event(1, "JobSubmitted", 1, payload)
+    row = (1, 1.5, "j", "JobSubmitted", 1, payload, "c", "ann")
+    with pytest.raises(LogCorrupt) as found:
+        fold(State(), [(*row, codec.link(codec.GENESIS, *row))], codec.GENESIS)
+    assert str(found.value) == str(expected.value)
+
+
+def test_only_so_much_is_remembered():
+    submissions._known.clear()
+    for workers in range(1, TEXTS_MAX + 2):
+        read_submitted(codec.encode(submitted(workers=workers)))
+    assert 0 < len(submissions._known) <= TEXTS_MAX
+    roles = spec().roles
+    large = msgspec.structs.replace(roles[0], image="x" * TEXT_BYTES_MAX)
+    sent = e.JobSubmitted("j", "ns", "x", msgspec.structs.replace(spec(), roles=(large,)))
+    before = len(submissions._known)
+    assert read_submitted(codec.encode(sent)) == sent
+    assert len(submissions._known) == before
