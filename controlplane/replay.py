@@ -24,7 +24,7 @@ from controlplane.world import World
 PAGE_ROWS = 10_000
 # Where rows come as pages there are fewer at a time, so that they are still at hand when they are
 # folded.
-_ROWS_AT_HAND = 2_000
+_ROWS_AT_HAND = 4_000
 
 # Of a snapshot's body. The first was an image as it is, which is still read.
 FORMAT = 2
