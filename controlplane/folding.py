@@ -130,6 +130,18 @@ def _gather(state: State, page: Page, gathered: Told) -> None:
             _tell(state.jobs, job_id, told)
 
 
+def recorded_in(page: Page) -> list[e.Recorded]:
+    """The events of a page that follows, with their envelopes; raises LogCorrupt if one is none."""
+    causes, actors, position = page.causes.split("\n"), page.actors.split("\n"), page.after
+    found: list[e.Recorded] = []
+    for index, event in enumerate(read_all(page.types, page.versions, page.payloads, _READERS)):
+        position += 1
+        if event is None:
+            event = _read_row(page, index)
+        found.append(e.Recorded(position, page.ats[index], event, causes[index], actors[index]))
+    return found
+
+
 def _read_row(page: Page, index: int) -> e.Event:
     """An event of an older version, or one that cannot be read, which is then said."""
     name, payload = page.types.split("\n")[index], page.payloads.split(b"\n")[index]

@@ -10,15 +10,17 @@ nothing may be left undone.
 from collections.abc import Callable, Iterable, Sequence
 
 from controlplane import events as e
+from controlplane.chain import follows
 from controlplane.codec import check_chain, from_row
 from controlplane.collector import collector_at_rest
 from controlplane.decider import decide
 from controlplane.difference import Difference, Said
 from controlplane.draft import Decided
 from controlplane.errors import LogCorrupt, Rejected
+from controlplane.folding import recorded_in
 from controlplane.initiative import MAKES_ROOM, next_due, one_pass
 from controlplane.job import Job
-from controlplane.ports import LogReader
+from controlplane.ports import LogReader, PageReader
 from controlplane.recalling import candidates
 from controlplane.replay import PAGE_ROWS, beginning
 from controlplane.world import World
@@ -250,10 +252,40 @@ async def redecide(log: LogReader, *, whole: bool = True) -> Difference | None:
     redecider, position = Redecider(world), world.position
     with collector_at_rest():
         try:
-            while rows := await log.read(position, PAGE_ROWS):
-                redecider.take(map(from_row, check_chain(rows, after=position, previous=digest)))
-                position, digest = rows[-1][0], rows[-1][8]
+            while True:
+                events, upto, digest = await _read_on(log, position, digest)
+                if upto == position:
+                    break
+                redecider.take(events)
+                position = upto
             redecider.finish(whole=whole)
         except Differs as differs:
             return differs.difference
     return None
+
+
+async def _read_on(
+    log: LogReader, after: int, digest: bytes
+) -> tuple[Iterable[e.Recorded], int, bytes]:
+    """The events that follow, each checked before it is believed, and the last one's position and hash.
+
+    Pages are taken as far as all is right with them. What is wrong with the next, its rows will say,
+    when those before it have been looked at.
+    """
+    found: list[e.Recorded] = []
+    if isinstance(log, PageReader):
+        try:
+            for page in await log.read_pages(after, PAGE_ROWS):
+                if page.after != after or not follows(page, digest):
+                    break
+                found += recorded_in(page)
+                after, digest = page.last, page.hash
+        except LogCorrupt:
+            pass
+    if found:
+        return found, after, digest
+    rows = await log.read(after, PAGE_ROWS)
+    if not rows:
+        return (), after, digest
+    events = map(from_row, check_chain(rows, after=after, previous=digest))
+    return events, rows[-1][0], rows[-1][8]

@@ -40,6 +40,33 @@ def test_the_same_roles_are_shared_and_others_are_not():
     assert other.spec.roles != one.spec.roles
 
 
+A, B = b'{"name":"a"}', b'{"name":"b"}'
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        # What a spec says twice.
+        b'{"roles":[%b],"done_when":{"role":"a"},"roles":[%b]}' % (A, B),
+        b'{"roles":[%b],"done_when":{"role":"a"},"roles":[]}' % A,
+        b'{"roles":[%b],"done_when":{"role":"a"}},"spec":{"roles":[],"done_when":{"role":"b"}}' % A,
+        # What looks like the end of the roles, and is within them.
+        b'{"roles":[{"name":"a","template":{"x":[],"done_when":1}}],"done_when":{"role":"a"}}',
+        b'{"roles":[{"name":"a","template":{"x":{"spec":{"roles":[1]}}}}],"done_when":{"role":"a"}}',
+        b'{"roles":[{"name":"a","image":"],\\"done_when\\":"}],"done_when":{"role":"a"}}',
+        # What is written in another way.
+        b'{"done_when":{"role":"a"},"roles":[%b]}' % A,
+        b'{"roles": [%b], "done_when": {"role":"a"}}' % A,
+        b'{"roles":[%b] ,"done_when":{"role":"a"}}' % A,
+    ],
+)
+def test_whatever_is_written_is_read_as_the_codec_reads_it(spec):
+    payload = b'{"job":"j","namespace":"n","name":"x","spec":%b}' % spec
+    expected = codec.read_event(1, "JobSubmitted", 1, payload)
+    for _ in range(2):
+        assert read_submitted(payload) == expected
+
+
 @pytest.mark.parametrize(
     "payload",
     [
