@@ -19,6 +19,7 @@ command -v gcc >/dev/null || missing+=(gcc libc6-dev)
 "${PYTHON:-python3}" -c 'import os, sysconfig, sys; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' ||
   missing+=(python3-dev)
 [ -e /usr/include/openssl/evp.h ] || missing+=(libssl-dev)
+[ -e /usr/include/sqlite3ext.h ] || missing+=(libsqlite3-dev)
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 as_root=()

@@ -1,4 +1,4 @@
-"""Reading many rows as columns: SQLite strings each column together.
+"""Reading many rows as columns.
 
 A row that passes through the sqlite3 module costs a lock and some calls for each of its values,
 which is more than finding it. A page costs them once for each column.
@@ -12,21 +12,12 @@ import sqlite3
 
 import msgspec
 
-from adapters.sqlite_log.times import FRACTION, seconds
-from controlplane.page import HASH_BYTES, Page
+from adapters.sqlite_log.strung import COLUMNS, taken_apart
+from controlplane.page import Page
 
 # Pages of 250 to 1,000 rows take the same time; what one holds in memory at once is small.
 PAGE_ROWS = 500
 
-# Rows of one range of positions are visited in their order. Between hashes stands a comma: to put
-# nothing there takes SQLite as long as reading them.
-COLUMNS = f"""
-    SELECT sum(version), CAST(group_concat(CAST(at * {FRACTION} AS INTEGER)) AS BLOB),
-        group_concat(stream, '\n'), group_concat(type, '\n'),
-        CAST(group_concat(payload, '\n') AS BLOB), group_concat(cause, '\n'),
-        group_concat(actor, '\n'), CAST(group_concat(hash) AS BLOB)
-    FROM events WHERE position > ? AND position <= ?
-"""
 VERSIONS = """
     SELECT CAST(group_concat(version) AS BLOB) FROM events WHERE position > ? AND position <= ?
 """
@@ -52,25 +43,13 @@ def read_pages(connection: sqlite3.Connection, after: int, limit: int) -> list[P
 
 def _read_page(connection: sqlite3.Connection, after: int, upto: int) -> Page | None:
     """The rows up to a position; None if there are none, or if some lack a value."""
-    found = connection.execute(COLUMNS, (after, upto)).fetchone()
-    if None in found:
+    columns = taken_apart(connection.execute(COLUMNS, (after, upto)).fetchone())
+    if columns is None:
         return None
-    versions, ats, streams, types, payloads, causes, actors, hashes = found
-    count, rest = divmod(len(hashes) + 1, HASH_BYTES + 1)
-    if rest or not count:
-        return None
-    return Page(
-        after,
-        seconds(ats),
-        # Nearly every event is of the first version.
-        [1] * count if versions == count else _versions(connection, after, upto),
-        streams,
-        types,
-        payloads,
-        causes,
-        actors,
-        hashes,
-    )
+    ats, versions, streams, types, payloads, causes, actors, hashes = columns
+    if versions is None:
+        versions = _versions(connection, after, upto)
+    return Page(after, ats, versions, streams, types, payloads, causes, actors, hashes)
 
 
 def _versions(connection: sqlite3.Connection, after: int, upto: int) -> list[int]:

@@ -5,6 +5,8 @@ sources it was made; whoever starts compares it (`cli/compiled.py`) and takes th
 if one of them has changed since.
 """
 
+import _sqlite3
+import ctypes
 import os
 import re
 import shutil
@@ -16,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cli.compiled import STAMP, TREE, fingerprint, is_true
 from deploy.compiled.modules import PACKAGES, ROOT, compiled_modules, surprises
@@ -30,13 +32,37 @@ _CONSTANT = re.compile(
 )
 # More than the first level gains nothing that can be measured, and takes four times as long.
 _QUICKLY = ["-O1", "-w", "-fPIC", "-fvisibility=hidden", "-fwrapv", "-DNDEBUG"]
-# Modules that are written in C as well, and one that needs OpenSSL's headers for that.
-_IN_C = ("controlplane.payloads", "adapters.sqlite_log.times")
-_LINKS = "controlplane.links"
-_AS_C = ["-O2", "-Wall", "-Werror", "-fPIC", "-fvisibility=hidden", "-shared"]
-WITHOUT_OPENSSL = (
-    "the chain is checked as it is written, which takes longer: OpenSSL's headers are missing; "
-    "on Debian: apt-get install libssl-dev"
+_PYTHON = [f"-I{sysconfig.get_paths()['include']}"]
+AS_C = ["-O3", "-Wall", "-Werror", "-fPIC", "-fvisibility=hidden", "-shared"]
+
+
+class InC(NamedTuple):
+    """A module that is written in C as well, and what of others it needs for that."""
+
+    module: str
+    header: str = "Python.h"
+    linked_to: str = ""
+    # What is slower without the header, and where to get it.
+    without: str = ""
+
+
+_STRUNG = "adapters.sqlite_log.strung"
+IN_C = (
+    InC("controlplane.payloads"),
+    InC(
+        "controlplane.links",
+        "openssl/evp.h",
+        "-lcrypto",
+        "the chain is checked as it is written, which takes longer: OpenSSL's headers are missing; "
+        "on Debian: apt-get install libssl-dev",
+    ),
+    InC(
+        _STRUNG,
+        "sqlite3ext.h",
+        "-ldl",
+        "SQLite is asked as it is written, which takes longer: its headers are missing (on Debian: "
+        "apt-get install libsqlite3-dev), or Python has an SQLite of its own",
+    ),
 )
 
 
@@ -52,12 +78,11 @@ def build() -> None:
     shutil.rmtree(C_FILES, ignore_errors=True)
     made = TREE.with_name(TREE.name + ".new")
     shutil.rmtree(made, ignore_errors=True)
-    _link(made)
+    link_sources(made)
     _compile(_generate(modules), made)
-    for module in _IN_C:
-        _compile_c(module, made)
-    if has_openssl():
-        _compile_c(_LINKS, made, "-lcrypto")
+    for each in IN_C:
+        if can_be_compiled(each):
+            compile_c(each, made, AS_C)
     (made / STAMP).write_text(fingerprint())
     shutil.rmtree(TREE, ignore_errors=True)
     made.rename(TREE)
@@ -69,20 +94,27 @@ def require_compiler() -> None:
     include = Path(sysconfig.get_paths()["include"]) / "Python.h"
     if not include.exists():
         raise CannotCompile("Python's headers are missing; on Debian: apt-get install python3-dev")
-    if shutil.which(_compiler()) is None:
-        raise CannotCompile(f"{_compiler()} is missing; on Debian: apt-get install gcc")
+    if shutil.which(compiler()) is None:
+        raise CannotCompile(f"{compiler()} is missing; on Debian: apt-get install gcc")
 
 
-def has_openssl() -> bool:
-    words = [_compiler(), "-E", "-include", "openssl/evp.h", "-x", "c", os.devnull]
-    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+def can_be_compiled(each: InC) -> bool:
+    words = [compiler(), *_PYTHON, "-E", "-include", each.header, "-x", "c", os.devnull]
+    has_header = subprocess.run(words, capture_output=True, check=False).returncode == 0
+    return has_header and (each.module != _STRUNG or _sqlite_is_shared())
 
 
-def _compiler() -> str:
+def _sqlite_is_shared() -> bool:
+    """Whether Python's SQLite is a library that others can add functions to."""
+    path = getattr(_sqlite3, "__file__", None)
+    return path is not None and hasattr(ctypes.CDLL(path), "sqlite3_auto_extension")
+
+
+def compiler() -> str:
     return (sysconfig.get_config_var("CC") or "cc").split()[0]
 
 
-def _link(tree: Path) -> None:
+def link_sources(tree: Path) -> None:
     """The packages once more, as links to their files."""
     for package in PACKAGES:
         for source in sorted((ROOT / package).rglob("*")):
@@ -147,10 +179,10 @@ def _compile(extensions: Sequence[Any], tree: Path) -> None:
             list(workers.map(_run, calls))
 
 
-def _compile_c(module: str, tree: Path, *linked_to: str) -> None:
-    source = Path(__file__).with_name(module.rsplit(".", 1)[-1] + ".c")
-    include = f"-I{sysconfig.get_paths()['include']}"
-    _run([*_AS_C, include, str(source), *linked_to, "-o", str(_library(module, tree))])
+def compile_c(each: InC, tree: Path, how: Sequence[str]) -> None:
+    source = Path(__file__).with_name(each.module.rsplit(".", 1)[-1] + ".c")
+    libraries = [each.linked_to] if each.linked_to else []
+    _run([*how, *_PYTHON, str(source), *libraries, "-o", str(_library(each.module, tree))])
 
 
 def _include(extensions: Sequence[Any]) -> list[str]:
@@ -163,21 +195,26 @@ def _library(module: str, tree: Path) -> Path:
 
 
 def _run(words: Sequence[str]) -> None:
-    done = subprocess.run([_compiler(), *words], capture_output=True, text=True, check=False)
+    done = subprocess.run([compiler(), *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise CannotCompile(f"the compiler stopped at {words[-1]}:\n{done.stderr[-2_000:]}")
 
 
+def _missing() -> list[InC]:
+    """What runs as it is written, beside what is compiled."""
+    return [each for each in IN_C if not _library(each.module, TREE).exists()]
+
+
 def main() -> int:
     try:
-        if not is_true() or (has_openssl() and not _library(_LINKS, TREE).exists()):
+        if not is_true() or any(can_be_compiled(each) for each in _missing()):
             require_compiler()
             print("compiling the core: a minute or two ...", flush=True)
             build()
     except CannotCompile as error:
         print(f"Muster runs as it is written: {error}", file=sys.stderr)
         return 1
-    if not _library(_LINKS, TREE).exists():
-        print(WITHOUT_OPENSSL, file=sys.stderr)
+    for each in _missing():
+        print(each.without, file=sys.stderr)
     print(f"Muster runs compiled while its sources stay as they are: {TREE.relative_to(ROOT)}")
     return 0

@@ -90,11 +90,11 @@ def test_a_process_that_has_begun_as_written_goes_on_so(
     assert str(tmp_path) not in sys.path
 
 
-def compiler(tmp_path: Path, knows_openssl: bool) -> str:
-    """One that has all headers, or all but OpenSSL's."""
+def compiler(tmp_path: Path, unknown: str) -> str:
+    """One that has all headers but this."""
     path = tmp_path / "cc"
-    refusal = 'case "$*" in *openssl/evp.h*) exit 1;; esac'
-    path.write_text(f'#!/bin/sh\n{"" if knows_openssl else refusal}\nexec cc "$@"\n')
+    refusal = f'case "$*" in *"-include {unknown} "*) exit 1;; esac'
+    path.write_text(f'#!/bin/sh\n{refusal}\nexec cc "$@"\n')
     path.chmod(0o755)
     return str(path)
 
@@ -104,37 +104,47 @@ def _folders(made: Path) -> None:
         (made / folder).mkdir(parents=True)
 
 
-@pytest.mark.parametrize("knows_openssl", [True, False])
-def test_without_openssl_the_tree_has_all_but_one_library(
+@pytest.mark.parametrize(
+    ("unknown", "library", "told"),
+    [
+        ("openssl/evp.h", "links.*.so", "apt-get install libssl-dev"),
+        ("sqlite3ext.h", "strung.*.so", "apt-get install libsqlite3-dev"),
+    ],
+)
+def test_where_headers_are_missing_the_tree_has_all_but_one_library(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    knows_openssl: bool,
+    unknown: str,
+    library: str,
+    told: str,
 ) -> None:
     try:
         build.require_compiler()
     except build.CannotCompile as error:
         pytest.skip(str(error))
-    if not build.has_openssl():
-        pytest.skip(build.WITHOUT_OPENSSL)
-    cc, tree = compiler(tmp_path, knows_openssl), tmp_path / "tree"
-    monkeypatch.setattr(build, "_compiler", lambda: cc)
+    if lacking := [each.without for each in build.IN_C if not build.can_be_compiled(each)]:
+        pytest.skip("\n".join(lacking))
+    cc, tree = compiler(tmp_path, unknown), tmp_path / "tree"
+    monkeypatch.setattr(build, "compiler", lambda: cc)
     for module in (build, compiled):
         monkeypatch.setattr(module, "TREE", tree)
     monkeypatch.setattr(build, "ROOT", tmp_path)
     monkeypatch.setattr(build, "C_FILES", tmp_path / "c")
     # The others take a minute, and are tested by running on them.
-    monkeypatch.setattr(build, "_link", _folders)
+    monkeypatch.setattr(build, "link_sources", _folders)
     monkeypatch.setattr(build, "_generate", lambda modules: ())
     monkeypatch.setattr(build, "_compile", lambda extensions, made: None)
     monkeypatch.chdir(tmp_path)
     assert build.main() == 0
-    assert bool(list(tree.rglob("links.*.so"))) is knows_openssl
-    assert ("apt-get install libssl-dev" in capsys.readouterr().err) is not knows_openssl
+    assert not list(tree.rglob(library))
+    assert len(list(tree.rglob("*.so"))) == len(build.IN_C) - 1
+    assert told in capsys.readouterr().err
     # Once the headers are there, the next call makes what was left out.
-    monkeypatch.setattr(build, "_compiler", lambda: "cc")
+    monkeypatch.setattr(build, "compiler", lambda: "cc")
     assert build.main() == 0
-    assert list(tree.rglob("links.*.so"))
+    assert list(tree.rglob(library))
+    assert capsys.readouterr().err == ""
 
 
 def test_both_forms_write_the_same_log() -> None:
