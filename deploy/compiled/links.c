@@ -24,10 +24,15 @@ static EVP_MD *sha256;
 /* What is left of a column. */
 typedef struct {
     enum { LINES, JSON_LIST, JSON_LINES } kind;
-    PyObject *text; /* bytes */
+    PyObject *text; /* what the parts lie in */
     const char *at;
     const char *end;
     int over; /* its last row was taken */
+    /* Of a list: what it was made of, which row is next, and the part of the one before it. */
+    PyObject *list;
+    Py_ssize_t row;
+    const char *part;
+    size_t size;
 } Column;
 
 /* Lines of bytes, which stay as they are. */
@@ -43,7 +48,23 @@ static int open_lines(Column *column, PyObject *value) {
     return 0;
 }
 
-/* A list, or a text with a line a row, as msgspec writes it: [1.5,2.5], or "one\ntwo". */
+/* The list without those that are the same object as the one before. */
+static PyObject *without_repeats(PyObject *list) {
+    PyObject *found = PyList_New(0);
+    for (Py_ssize_t i = 0; found != NULL && i < PyList_GET_SIZE(list); i++) {
+        if (i > 0 && PyList_GET_ITEM(list, i) == PyList_GET_ITEM(list, i - 1)) {
+            continue;
+        }
+        if (PyList_Append(found, PyList_GET_ITEM(list, i)) < 0) {
+            Py_CLEAR(found);
+        }
+    }
+    return found;
+}
+
+/* A list, or a text with a line a row, as msgspec writes it: [1.5,2.5], or "one\ntwo". What happened
+ * at one instant stands side by side, and few events are not of the first version, so most members of
+ * a list are the one before once more: they are written once. */
 static int open_json(Column *column, PyObject *value) {
     int is_text = PyUnicode_Check(value);
     if (!is_text && !PyList_Check(value)) {
@@ -51,7 +72,13 @@ static int open_json(Column *column, PyObject *value) {
         return -1;
     }
     column->kind = is_text ? JSON_LINES : JSON_LIST;
-    column->text = PyObject_CallOneArg(encode, value);
+    column->list = is_text ? NULL : Py_NewRef(value);
+    PyObject *written = is_text ? Py_NewRef(value) : without_repeats(value);
+    if (written == NULL) {
+        return -1;
+    }
+    column->text = PyObject_CallOneArg(encode, written);
+    Py_DECREF(written);
     if (column->text == NULL) {
         return -1;
     }
@@ -62,6 +89,29 @@ static int open_json(Column *column, PyObject *value) {
     /* Without its brackets or quotes. */
     column->at = PyBytes_AS_STRING(column->text) + 1;
     column->end = column->at + PyBytes_GET_SIZE(column->text) - 2;
+    return 0;
+}
+
+/* Whether JSON writes a text as it is, but for the ends of its lines. */
+static int is_plain(const unsigned char *text, Py_ssize_t size) {
+    unsigned char strange = 0;
+    for (Py_ssize_t i = 0; i < size; i++) {
+        unsigned char found = text[i];
+        strange |= (found < ' ' && found != '\n') | (found > '~') | (found == '"') | (found == '\\');
+    }
+    return !strange;
+}
+
+/* A text with a line a row: as it is, if it can be, or as msgspec writes it. */
+static int open_text(Column *column, PyObject *value) {
+    if (!PyUnicode_Check(value) || !PyUnicode_IS_COMPACT_ASCII(value) ||
+        !is_plain(PyUnicode_1BYTE_DATA(value), PyUnicode_GET_LENGTH(value))) {
+        return open_json(column, value);
+    }
+    column->kind = LINES;
+    column->text = Py_NewRef(value);
+    column->at = (const char *)PyUnicode_1BYTE_DATA(value);
+    column->end = column->at + PyUnicode_GET_LENGTH(value);
     return 0;
 }
 
@@ -76,11 +126,8 @@ static const char *json_line_end(const char *at, const char *end) {
     return NULL;
 }
 
-/* The next row's part; 0 if there is none. */
-static int next(Column *column, const char **part, size_t *size) {
-    if (column->over) {
-        return 0;
-    }
+/* The next part of the text, which is there; what separates it from the one behind it is skipped. */
+static void next_part(Column *column) {
     const char *at = column->at, *stop;
     if (column->kind == JSON_LINES) {
         stop = json_line_end(at, column->end);
@@ -93,8 +140,28 @@ static int next(Column *column, const char **part, size_t *size) {
         stop = column->end;
         column->over = 1;
     }
-    *part = at;
-    *size = stop - at;
+    column->part = at;
+    column->size = stop - at;
+}
+
+/* Goes on to the next row; 0 if there is none. */
+static int next(Column *column) {
+    PyObject *list = column->list;
+    if (list == NULL) {
+        if (column->over) {
+            return 0;
+        }
+        next_part(column);
+        return 1;
+    }
+    Py_ssize_t row = column->row++;
+    if (row >= PyList_GET_SIZE(list)) {
+        return 0;
+    }
+    if (row == 0 || PyList_GET_ITEM(list, row) != PyList_GET_ITEM(list, row - 1)) {
+        next_part(column);
+    }
+    column->over = row + 1 == PyList_GET_SIZE(list);
     return 1;
 }
 
@@ -120,9 +187,20 @@ static int has_room(Buffer *buffer, size_t more) {
     return 1;
 }
 
-static void put(Buffer *buffer, const char *part, size_t size) {
-    memcpy(buffer->text + buffer->size, part, size);
+/* Most parts are short, and a call takes longer than to copy them. */
+static inline void put(Buffer *buffer, const char *part, size_t size) {
+    char *to = buffer->text + buffer->size;
     buffer->size += size;
+    if (size > 16) {
+        memcpy(to, part, size);
+    } else if (size >= 8) {
+        memcpy(to, part, 8);
+        memcpy(to + size - 8, part + size - 8, 8);
+    } else {
+        while (size--) {
+            *to++ = *part++;
+        }
+    }
 }
 
 static void put_number(Buffer *buffer, long long number) {
@@ -144,13 +222,12 @@ static const size_t BEFORE_SIZE[] = {1, 2, 3, 2, 2, 3, 2};
 /* The text of the next row, up to its payload, behind what is in the buffer; -1 for an error, 0 if
  * a column has no more. */
 static int put_row(Buffer *buffer, long long position, Column *columns) {
-    const char *parts[COLUMNS];
-    size_t sizes[COLUMNS], size = 1 + DIGITS_MAX;
+    size_t size = 1 + DIGITS_MAX;
     for (int i = 0; i < COLUMNS; i++) {
-        if (!next(&columns[i], &parts[i], &sizes[i])) {
+        if (!next(&columns[i])) {
             return 0;
         }
-        size += BEFORE_SIZE[i] + sizes[i];
+        size += BEFORE_SIZE[i] + columns[i].size;
     }
     if (!has_room(buffer, size)) {
         return -1;
@@ -159,7 +236,7 @@ static int put_row(Buffer *buffer, long long position, Column *columns) {
     put_number(buffer, position);
     for (int i = 0; i < COLUMNS; i++) {
         put(buffer, BEFORE[i], BEFORE_SIZE[i]);
-        put(buffer, parts[i], sizes[i]);
+        put(buffer, columns[i].part, columns[i].size);
     }
     return 1;
 }
@@ -234,17 +311,18 @@ static PyObject *linked(PyObject *module, PyObject *const *args, Py_ssize_t give
     int found = -1;
     if (context == NULL) {
         PyErr_NoMemory();
-    } else if (open_json(&columns[AT], args[2]) == 0 && open_json(&columns[STREAM], args[3]) == 0 &&
-               open_json(&columns[TYPE], args[4]) == 0 &&
+    } else if (open_json(&columns[AT], args[2]) == 0 && open_text(&columns[STREAM], args[3]) == 0 &&
+               open_text(&columns[TYPE], args[4]) == 0 &&
                open_json(&columns[VERSION], args[5]) == 0 &&
                open_lines(&columns[PAYLOAD], args[6]) == 0 &&
-               open_json(&columns[CAUSE], args[7]) == 0 &&
-               open_json(&columns[ACTOR], args[8]) == 0) {
+               open_text(&columns[CAUSE], args[7]) == 0 &&
+               open_text(&columns[ACTOR], args[8]) == 0) {
         found = all_linked(previous, after, columns, PyBytes_AS_STRING(hashes), count, &buffer,
                            context);
     }
     for (int i = 0; i < COLUMNS; i++) {
         Py_XDECREF(columns[i].text);
+        Py_XDECREF(columns[i].list);
     }
     PyMem_Free(buffer.text);
     EVP_MD_CTX_free(context);
