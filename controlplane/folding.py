@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from controlplane import events as e
 from controlplane.chain import follows, page_of
 from controlplane.codec import (
@@ -18,14 +20,17 @@ from controlplane.job import Job
 from controlplane.job_life import EVOLVE
 from controlplane.lives import usual_life
 from controlplane.page import Page
-from controlplane.payloads import read_all
+from controlplane.payloads import read_alike, read_all
 from controlplane.state import State
 from controlplane.submissions import read_submitted
 
-# Today's version of each type of event, and what reads it.
+# Today's version of each type of event, what reads it, and whether its job may stand beside it:
+# whoever folds it must not ask the event for that.
 _READERS: Final = {
-    **{name: (kind.version, decoder_of(name)) for name, kind in EVENT_TYPES.items()},
-    e.JobSubmitted.__name__: (e.JobSubmitted.version, read_submitted),
+    **{
+        name: (kind.version, decoder_of(name), kind in EVOLVE) for name, kind in EVENT_TYPES.items()
+    },
+    e.JobSubmitted.__name__: (e.JobSubmitted.version, read_submitted, False),
 }
 
 
@@ -110,17 +115,25 @@ def _gather(state: State, page: Page, gathered: Told) -> None:
     position, causes = page.after, page.causes.split("\n")
     # Not as numbers, which would only be packed and unpacked on their way.
     ats: list[Any] = page.ats
-    for index, event in enumerate(read_all(page.types, page.versions, page.payloads, _READERS)):
+    jobs, events = read_alike(page.types, page.versions, page.payloads, _READERS)
+    # What happens to a job comes in little groups.
+    last_id: str | None = None
+    told: list[Any] | None = None
+    for index, event in enumerate(events):
         position += 1
-        if event is None:
-            event = _read_row(page, index)
-        if causes[index] or type(event) not in EVOLVE:
-            _apply(state, position, ats[index], event, causes[index], gathered)
-            continue
-        job_id = event.job
-        told = gathered.get(job_id)
+        whose = jobs[index]
+        if whose is None or causes[index]:
+            last_id = None
+            event = _whole(page, index, event, whose)
+            if causes[index] or type(event) not in EVOLVE:
+                _apply(state, position, ats[index], event, causes[index], gathered)
+                continue
+            whose = event.job
+        job_id: str = whose
+        if job_id is not last_id:
+            last_id, told = job_id, gathered.get(job_id)
         if told is None:
-            gathered[job_id] = [event, ats[index], position]
+            told = gathered[job_id] = [event, ats[index], position]
             continue
         told.append(event)
         told.append(ats[index])
@@ -128,6 +141,7 @@ def _gather(state: State, page: Page, gathered: Told) -> None:
         if type(event) is e.AttemptEnded:
             del gathered[job_id]
             _tell(state.jobs, job_id, told)
+            last_id = None
 
 
 def recorded_in(page: Page) -> list[e.Recorded]:
@@ -142,6 +156,13 @@ def recorded_in(page: Page) -> list[e.Recorded]:
     return found
 
 
+def _whole(page: Page, index: int, event: Any, whose: str | None) -> Any:
+    """An event that knows itself whose it is."""
+    if event is None:
+        return _read_row(page, index)
+    return event if whose is None else replace(event, job=whose)
+
+
 def _read_row(page: Page, index: int) -> e.Event:
     """An event of an older version, or one that cannot be read, which is then said."""
     name, payload = page.types.split("\n")[index], page.payloads.split(b"\n")[index]
@@ -151,7 +172,7 @@ def _read_row(page: Page, index: int) -> e.Event:
 def _apply(
     state: State,
     position: int,
-    at: float,
+    at: Any,
     event: e.Event,
     cause: str,
     gathered: Told,

@@ -16,6 +16,7 @@ from controlplane.collector import collector_at_rest
 from controlplane.errors import LogCorrupt
 from controlplane.folding import Told, fold, fold_pages, settle
 from controlplane.image import Image, Written
+from controlplane.payloads import forget
 from controlplane.ports import LogReader, PageReader, Snapshot
 from controlplane.sheets import jobs_of, sheet_of
 from controlplane.state import State
@@ -82,6 +83,7 @@ async def _rebuild(
         if state.position == before:
             break
     settle(state, told)
+    forget()
     world = state if isinstance(state, World) else World.around(state)
     return Rebuilt(world, digest, since)
 
