@@ -49,6 +49,7 @@ class InC(NamedTuple):
 _STRUNG = "adapters.sqlite_log.strung"
 IN_C = (
     InC("controlplane.payloads"),
+    InC("controlplane.submissions"),
     InC(
         "controlplane.links",
         "openssl/evp.h",

@@ -9,8 +9,9 @@ from controlplane import codec, submissions
 from controlplane import events as e
 from controlplane.errors import LogCorrupt
 from controlplane.folding import fold
+from controlplane.model import Workload
 from controlplane.state import State
-from controlplane.submissions import TEXT_BYTES_MAX, TEXTS_MAX, read_submitted
+from controlplane.submissions import read_submitted
 from tests.controlplane.specification import spec
 from tests.controlplane.test_codec import texts
 
@@ -30,14 +31,20 @@ def test_any_submission_is_what_the_codec_reads(event, job):
         assert codec.encode(found) == payload
 
 
+def test_any_number_of_specs_can_be_read():
+    large = e.JobSubmitted("j", "n" * 300, "x", spec(queue="q" * 20_000))
+    sent = [submitted("j", workers=n) for n in range(1, 3_000)]
+    for event in [large, *sent, large, *sent]:
+        assert read_submitted(codec.encode(event)) == event
+
+
 def test_the_same_roles_are_shared_and_others_are_not():
-    one, two = (
-        read_submitted(codec.encode(submitted(job, priority=n))) for n, job in enumerate("ab")
-    )
-    other = read_submitted(codec.encode(submitted(workers=3)))
-    assert one.spec.roles is two.spec.roles
-    assert (one.spec.priority, two.spec.priority) == (0, 1)
-    assert other.spec.roles != one.spec.roles
+    sent = [submitted(f"j{n}", workload=Workload(duration_s=float(n))) for n in range(3)]
+    found = [read_submitted(codec.encode(event)) for event in sent]
+    assert found == sent
+    assert len({id(event.spec.roles) for event in found}) == 1
+    for other in (submitted(workers=3), submitted(priority=1)):
+        assert read_submitted(codec.encode(other)) == other
 
 
 A, B = b'{"name":"a"}', b'{"name":"b"}'
@@ -54,7 +61,25 @@ A, B = b'{"name":"a"}', b'{"name":"b"}'
         b'{"roles":[{"name":"a","template":{"x":[],"done_when":1}}],"done_when":{"role":"a"}}',
         b'{"roles":[{"name":"a","template":{"x":{"spec":{"roles":[1]}}}}],"done_when":{"role":"a"}}',
         b'{"roles":[{"name":"a","image":"],\\"done_when\\":"}],"done_when":{"role":"a"}}',
+        # Workloads, and what looks like one and is within something else.
+        b'{"roles":[%b],"done_when":{"role":"a"},"workload":{"duration_s":5.0}}' % A,
+        b'{"roles":[%b],"done_when":{"role":"a"},"workload":{}}' % A,
+        b'{"roles":[%b],"done_when":{"role":"a"},"workload":{"duration_s":5.0},"labels":{"x":"}"}}'
+        % A,
+        b'{"roles":[%b],"done_when":{"role":"a"},"workload":{"duration_s":5.0},"workload":{}}' % A,
+        b'{"roles":[%b],"done_when":{"role":"a"},"workload":{},"workload":{"exit_code":3}}' % A,
+        b'{"roles":[%b],"done_when":{"role":"a"},"labels":{"a":"b","workload":"x"}}' % A,
+        b'{"roles":[%b],"done_when":{"role":"a"},"options":{"a":1,"workload":{"exit_code":3}}}' % A,
+        b'{"roles":[%b],"done_when":{"role":"a"},"options":{"a":[1,"workload"],"b":{}}}' % A,
+        b'{"roles":[%b],"done_when":{"role":"a"},"options":{"a":{"b":1,"workload":{}},"c":1}}' % A,
+        b'{"roles":[{"name":"a","template":{"x":1,"workload":{}}}],"done_when":{"role":"a"}}',
+        b'{"roles":[{"name":"a","image":",\\"workload\\":{}"}],"done_when":{"role":"a"}}',
+        b'{"roles":[%b],"done_when":{"role":"a"},"workload":{"training":{"model":"{\\"}"}}}' % A,
         # What is written in another way.
+        b'{"done_when":{"role":"a"},"workload":{},"roles":[%b]}' % A,
+        b'{"roles":[%b],"done_when":{"role":"a"}, "workload":{}}' % A,
+        b'{"roles":[%b],"done_when":{"role":"a"},"workload": {}}' % A,
+        b'{"roles":[%b],"done_when":{"role":"a"},"workload":{} }' % A,
         b'{"done_when":{"role":"a"},"roles":[%b]}' % A,
         b'{"roles": [%b], "done_when": {"role":"a"}}' % A,
         b'{"roles":[%b] ,"done_when":{"role":"a"}}' % A,
@@ -76,6 +101,16 @@ def test_whatever_is_written_is_read_as_the_codec_reads_it(spec):
         b'{"job":"j","namespace":"n","name":"x","spec":{"roles":[],"done_when":{"role":"a"},"new":1}}',
         b'{"job":"j","namespace":"n","name":"x","new":1,"spec":{"roles":[],"done_when":{"role":"a"}}}',
         b'{"job":"j","namespace":"n","name":"x","spec":{"roles":[}',
+        b'{"job":"j","namespace":"n","name":"x","spec":{"roles":[],"done_when":{"role":"a"}',
+        b'{"job":"j","namespace":"n","name":"x","spec":{"roles":[],"done_when":{"role":"a"}]}',
+        b'{"job":"j","namespace":"n","name":"x","spec":{"roles":[],"done_when":{"role":"a"},"workload":5}}',
+        b'{"job":"j","namespace":"n","name":"x","spec":{"roles":[],"done_when":{"role":"a"},"workload":{"x":1}}}',
+        b'{"job":"j","namespace":"n","name":"x","spec":{"roles":[],"done_when":{"role":"a"},"workload":{}',
+        b'{"job":"j","namespace":"n","name":"x","spec":{"roles":[],"done_when":{"role":"a"},"workload":{}}}}',
+        b'{"job":"j","namespace":"n","name":"x","spec":{"roles":[],"done_when":{"role":"a"}"workload":{}}}',
+        b'{"job":"j","namespace":"n","name":"x","spec":{"done_when":{"role":"a"},"workload":{}}}',
+        b'{"job":"j","namespace":"n","name":"x","spec":}',
+        b'{"job":"j","namespace":"n","name":"x","spec":null}',
     ],
 )
 def test_what_the_codec_refuses_is_refused_in_its_words(payload):
@@ -89,13 +124,14 @@ def test_what_the_codec_refuses_is_refused_in_its_words(payload):
     assert str(found.value) == str(expected.value)
 
 
+@pytest.mark.as_written
 def test_only_so_much_is_remembered():
     submissions._known.clear()
-    for workers in range(1, TEXTS_MAX + 2):
+    for workers in range(1, submissions.TEXTS_MAX + 2):
         read_submitted(codec.encode(submitted(workers=workers)))
-    assert 0 < len(submissions._known) <= TEXTS_MAX
+    assert 0 < len(submissions._known) <= submissions.TEXTS_MAX
     roles = spec().roles
-    large = msgspec.structs.replace(roles[0], image="x" * TEXT_BYTES_MAX)
+    large = msgspec.structs.replace(roles[0], image="x" * submissions.TEXT_BYTES_MAX)
     sent = e.JobSubmitted("j", "ns", "x", msgspec.structs.replace(spec(), roles=(large,)))
     before = len(submissions._known)
     assert read_submitted(codec.encode(sent)) == sent
