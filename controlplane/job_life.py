@@ -21,7 +21,8 @@ def begin(recorded: e.Recorded, event: e.JobSubmitted) -> Job:
     return begun(event, recorded.at, recorded.position)
 
 
-def begun(event: e.JobSubmitted, at: float, position: int) -> Job:
+def begun(event: e.JobSubmitted, at: Any, position: Any) -> Job:
+    # Not as numbers: compiled, each place that they are put into would get one of its own.
     return Job(
         id=event.job,
         namespace=event.namespace,

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from controlplane import events as e
 from controlplane.attempt import Attempt, AttemptState, Rank, RankState
 from controlplane.job import Job, Phase
+from controlplane.model import Exit
 
 _QUEUED, _SUCCEEDED = Phase.QUEUED, Phase.SUCCEEDED
 _EXITED, _OVER = RankState.EXITED, AttemptState.OVER
@@ -68,24 +69,48 @@ def _starts(told: list[Any], size: int) -> tuple[list[Any], int]:
 
 
 def _ends(told: list[Any], index: int, starts: list[Any]) -> tuple[Rank, ...] | None:
-    """The ranks at their end, if the events from here on are that, up to the last two."""
+    """The ranks at their end, if the events from here on are that, up to the last two.
+
+    Those that began and ended together, in the same way, are one value.
+    """
     ranks: list[Any] = [None] * len(starts)
     left = len(starts)
     while isinstance(event := told[index], e.RanksExited):
         at = told[index + 1]
+        last: Any = None
         for end in event.exits:
-            rank = end.rank
+            rank, start = end.rank, starts[end.rank]
             if ranks[rank] is not None:
                 return None
-            ranks[rank] = Rank(
-                _EXITED, 0, starts[rank], at, end.code, end.cause, None, end.message,
-                None, 0, end.lines,
-            )  # fmt: skip
+            if last is None or start is not last.started_at or not _ended_as(last, end):
+                last = Rank(
+                    _EXITED,
+                    0,
+                    start,
+                    at,
+                    end.code,
+                    end.cause,
+                    None,
+                    end.message,
+                    None,
+                    0,
+                    end.lines,
+                )
+            ranks[rank] = last
             left -= 1
         index += _EACH
     if left or index != len(told) - 2 * _EACH:
         return None
     return tuple(ranks)
+
+
+def _ended_as(rank: Rank, end: Exit) -> bool:
+    return (
+        rank.exit_code == end.code
+        and rank.cause is end.cause
+        and rank.message == end.message
+        and rank.lines == end.lines
+    )
 
 
 def _over(

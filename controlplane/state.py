@@ -7,6 +7,7 @@ engine and replay call it.
 
 from collections.abc import Sequence
 from itertools import islice
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -88,23 +89,25 @@ class State:
         """Takes one more event in. The only door."""
         self.take(recorded.position, recorded.at, recorded.event, recorded.cause)
 
-    def take(self, position: int, at: float, event: e.Event, cause: str) -> None:
+    def take(self, position: int, at: Any, event: e.Event, cause: str) -> None:
         """The same for a reader that has no envelopes."""
         jobs = self.jobs
         assert position == self.position + 1, (position, self.position)
+        # One number for all who keep it; see `begun`.
+        number: Any = position
         evolve = EVOLVE.get(type(event))
         if evolve is not None:
             job_id: str = event.job  # type: ignore[attr-defined]
-            jobs[job_id] = evolve(jobs[job_id], event, at, position)
+            jobs[job_id] = evolve(jobs[job_id], event, at, number)
         elif isinstance(event, e.JobSubmitted):
             assert event.job not in jobs, f"{event.job} was submitted twice"
-            jobs[event.job] = begun(event, at, position)
+            jobs[event.job] = begun(event, at, number)
         else:
             self._apply_rarer(event, at)
         self.position = position
         self.at = at
         if cause:
-            self._remember(position, event, cause)
+            self._remember(number, event, cause)
 
     def _apply_rarer(self, event: e.Event, at: float) -> None:
         match event:
@@ -146,7 +149,7 @@ class State:
             for recorded in batch:
                 self._remember(recorded.position, recorded.event, recorded.cause)
 
-    def _remember(self, position: int, event: e.Event, cause: str) -> None:
+    def _remember(self, position: Any, event: e.Event, cause: str) -> None:
         receipts, receipt = self.receipts, Receipt(position, _stream_of(event))
         known = receipts.setdefault(cause, receipt)
         if known is not receipt:
