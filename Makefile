@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-slow test-worlds test-compiled test-planted test-cluster cluster-up cluster-down compile bench \
+.PHONY: help venv check test test-slow test-worlds test-compiled test-sanitized test-planted test-cluster cluster-up cluster-down compile bench \
   bench-cluster demo up docs crds format lock clean
 
 help: ## Show this list.
@@ -54,6 +54,9 @@ COMPILED := build/compiled
 test-compiled: compile ## The quick tests once more, on what `make compile` makes.
 	PYTHONPATH=$(COMPILED) $(BIN)/pytest -o "pythonpath=$(COMPILED) ." $(ON_ALL_CORES) \
 	  -m "not slow and not cluster and not as_written"
+
+test-sanitized: $(STAMP) ## The tests of what is written in C, on libraries that watch every access.
+	$(BIN)/python -m deploy.compiled.sanitized
 
 test-planted: $(STAMP) ## Plants known bugs in a copy and sees that the tests notice.
 	$(BIN)/python -m tests.planted
