@@ -12,6 +12,7 @@ import msgspec
 
 from controlplane import events as e
 from controlplane.errors import LogCorrupt
+from controlplane.rows import chained
 
 Row = tuple[int, float, str, str, int, bytes, str, str, bytes]
 
@@ -70,7 +71,9 @@ UPCASTS: dict[tuple[str, int], Upcast] = {}
 encode = msgspec.json.Encoder().encode
 _decoders = {name: msgspec.json.Decoder(kind).decode for name, kind in EVENT_TYPES.items()}
 _versions = {name: kind.version for name, kind in EVENT_TYPES.items()}
-_names = {kind: (name, kind.version) for name, kind in EVENT_TYPES.items()}
+_kinds = {
+    kind: (name, kind.version, issubclass(kind, e.JobEvent)) for name, kind in EVENT_TYPES.items()
+}
 # Copying a fresh hash takes two thirds of the time that making one does.
 fresh_sha256 = hashlib.sha256().copy
 
@@ -106,30 +109,14 @@ def link(
 
 
 def to_rows(batch: Sequence[e.Recorded], previous: bytes) -> list[Row]:
-    """Rows for a batch that follows a row with the hash `previous`.
-
-    Every append passes through here event by event, so `link` is written out once more.
-    """
-    rows: list[Row] = []
-    fresh = fresh_sha256
-    for recorded in batch:
-        event = recorded.event
-        name, version = _names[type(event)]
-        # Every store gives times back as floats, so an integer must be hashed as one, too.
-        position, at, stream = recorded.position, float(recorded.at), event.stream
-        payload, cause, actor = encode(event), recorded.cause, recorded.actor
-        fields = encode((position, at, stream, name, version, cause, actor))
-        digest = fresh()
-        digest.update(previous + fields + payload)
-        previous = digest.digest()
-        rows.append((position, at, stream, name, version, payload, cause, actor, previous))
-    return rows
+    """Rows for a batch that follows a row with the hash `previous`."""
+    return chained(batch, previous, _kinds)
 
 
 def check_chain(rows: Iterable[Row], *, after: int, previous: bytes) -> Iterator[Row]:
     """The same rows, each only after its position and hash were found right.
 
-    As in `to_rows`, `link` is written out once more.
+    As in `chained`, `link` is written out once more.
     """
     fresh = fresh_sha256
     for row in rows:

@@ -46,17 +46,16 @@ class InC(NamedTuple):
     without: str = ""
 
 
+_WITHOUT_OPENSSL = (
+    "the chain is made and checked as it is written, which takes longer: OpenSSL's headers are missing; "
+    "on Debian: apt-get install libssl-dev"
+)
 _STRUNG = "adapters.sqlite_log.strung"
 IN_C = (
     InC("controlplane.payloads"),
     InC("controlplane.submissions"),
-    InC(
-        "controlplane.links",
-        "openssl/evp.h",
-        "-lcrypto",
-        "the chain is checked as it is written, which takes longer: OpenSSL's headers are missing; "
-        "on Debian: apt-get install libssl-dev",
-    ),
+    InC("controlplane.links", "openssl/evp.h", "-lcrypto", _WITHOUT_OPENSSL),
+    InC("controlplane.rows", "openssl/evp.h", "-lcrypto", _WITHOUT_OPENSSL),
     InC(
         _STRUNG,
         "sqlite3ext.h",
@@ -215,7 +214,7 @@ def main() -> int:
     except CannotCompile as error:
         print(f"Muster runs as it is written: {error}", file=sys.stderr)
         return 1
-    for each in _missing():
-        print(each.without, file=sys.stderr)
+    for told in dict.fromkeys(each.without for each in _missing()):
+        print(told, file=sys.stderr)
     print(f"Muster runs compiled while its sources stay as they are: {TREE.relative_to(ROOT)}")
     return 0

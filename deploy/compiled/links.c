@@ -9,17 +9,12 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <openssl/evp.h>
+#include "hashing.h"
+
 #include <string.h>
 
-#define HASH_BYTES 32
-/* A comma stands between two. */
+/* A comma stands between two hashes. */
 #define HASH_STEP (HASH_BYTES + 1)
-/* Digits of the largest position. */
-#define DIGITS_MAX 19
-
-static PyObject *encode;  /* msgspec's, for columns */
-static EVP_MD *sha256;
 
 /* What is left of a column. */
 typedef struct {
@@ -92,16 +87,6 @@ static int open_json(Column *column, PyObject *value) {
     return 0;
 }
 
-/* Whether JSON writes a text as it is, but for the ends of its lines. */
-static int is_plain(const unsigned char *text, Py_ssize_t size) {
-    unsigned char strange = 0;
-    for (Py_ssize_t i = 0; i < size; i++) {
-        unsigned char found = text[i];
-        strange |= (found < ' ' && found != '\n') | (found > '~') | (found == '"') | (found == '\\');
-    }
-    return !strange;
-}
-
 /* A text with a line a row: as it is, if it can be, or as msgspec writes it. */
 static int open_text(Column *column, PyObject *value) {
     if (!PyUnicode_Check(value) || !PyUnicode_IS_COMPACT_ASCII(value) ||
@@ -165,53 +150,6 @@ static int next(Column *column) {
     return 1;
 }
 
-/* A text that grows. */
-typedef struct {
-    char *text;
-    size_t size;
-    size_t room;
-} Buffer;
-
-static int has_room(Buffer *buffer, size_t more) {
-    if (buffer->room - buffer->size >= more) {
-        return 1;
-    }
-    size_t room = 2 * (buffer->size + more);
-    char *text = PyMem_Realloc(buffer->text, room);
-    if (text == NULL) {
-        PyErr_NoMemory();
-        return 0;
-    }
-    buffer->text = text;
-    buffer->room = room;
-    return 1;
-}
-
-/* Most parts are short, and a call takes longer than to copy them. */
-static inline void put(Buffer *buffer, const char *part, size_t size) {
-    char *to = buffer->text + buffer->size;
-    buffer->size += size;
-    if (size > 16) {
-        memcpy(to, part, size);
-    } else if (size >= 8) {
-        memcpy(to, part, 8);
-        memcpy(to + size - 8, part + size - 8, 8);
-    } else {
-        while (size--) {
-            *to++ = *part++;
-        }
-    }
-}
-
-static void put_number(Buffer *buffer, long long number) {
-    char digits[DIGITS_MAX], *first = digits + DIGITS_MAX;
-    do {
-        *--first = (char)('0' + number % 10);
-        number /= 10;
-    } while (number);
-    put(buffer, first, digits + DIGITS_MAX - first);
-}
-
 /* The columns in the order in which a row's hash covers them, behind its position. */
 enum { AT, STREAM, TYPE, VERSION, CAUSE, ACTOR, PAYLOAD, COLUMNS };
 
@@ -239,17 +177,6 @@ static int put_row(Buffer *buffer, long long position, Column *columns) {
         put(buffer, columns[i].part, columns[i].size);
     }
     return 1;
-}
-
-static int hash(EVP_MD_CTX *context, const Buffer *buffer, unsigned char *digest) {
-    unsigned int size = 0;
-    if (EVP_DigestInit_ex2(context, sha256, NULL) &&
-        EVP_DigestUpdate(context, buffer->text, buffer->size) &&
-        EVP_DigestFinal_ex(context, digest, &size) && size == HASH_BYTES) {
-        return 1;
-    }
-    PyErr_SetString(PyExc_RuntimeError, "OpenSSL does not hash");
-    return 0;
 }
 
 /* 1 if all follow, 0 if not, -1 for an error. */
@@ -338,20 +265,4 @@ static PyMethodDef METHODS[] = {
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, .m_name = "controlplane.links",
                                     .m_size = -1, .m_methods = METHODS};
 
-PyMODINIT_FUNC PyInit_links(void) {
-    PyObject *json = PyImport_ImportModule("msgspec.json");
-    if (json == NULL) {
-        return NULL;
-    }
-    encode = PyObject_GetAttrString(json, "encode");
-    Py_DECREF(json);
-    if (encode == NULL) {
-        return NULL;
-    }
-    sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
-    if (sha256 == NULL) {
-        PyErr_SetString(PyExc_ImportError, "OpenSSL has no SHA-256 here");
-        return NULL;
-    }
-    return PyModule_Create(&MODULE);
-}
+PyMODINIT_FUNC PyInit_links(void) { return begin_hashing() < 0 ? NULL : PyModule_Create(&MODULE); }

@@ -50,6 +50,7 @@ _AS_WRITTEN = {
     # Written in C as well: see `build.py`.
     "controlplane/links.py",
     "controlplane/payloads.py",
+    "controlplane/rows.py",
     "controlplane/submissions.py",
     # Protocols and exceptions.
     "controlplane/errors.py",

@@ -32,6 +32,7 @@ TESTS = (
     "tests/controlplane/test_lives.py",
     "tests/controlplane/test_payloads.py",
     "tests/controlplane/test_replay.py",
+    "tests/controlplane/test_rows.py",
     "tests/controlplane/test_submissions.py",
     "tests/adapters/test_sqlite_columns.py",
 )
