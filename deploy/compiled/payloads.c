@@ -143,7 +143,7 @@ static PyObject *read_alike_one(const Type *type, const char *text, Py_ssize_t s
     if (is_text(place, hash, type->read, rest, end - rest)) {
         event = Py_NewRef(place->value);
     } else {
-        event = read_unnamed(type, rest, end - rest);
+        event = came_again(place, hash) ? read_unnamed(type, rest, end - rest) : Py_NewRef(Py_None);
         if (event == NULL || event == Py_None) {
             return event;
         }

@@ -122,12 +122,15 @@ static PyObject *read_parts(char *parts, Py_ssize_t size, Py_ssize_t cut) {
     return spec == NULL && refused() ? Py_NewRef(Py_None) : spec;
 }
 
-/* The same, of those that are remembered or read anew. */
+/* The same, if it is remembered or comes for the second time. */
 static PyObject *known_spec(char *parts, Py_ssize_t size, Py_ssize_t cut) {
     uint64_t hash = hash_of(parts, size);
     Text *place = &specs_known[hash >> (64 - SPECS_BITS)];
     if (is_text(place, hash, read_spec, parts, size)) {
         return Py_NewRef(place->value);
+    }
+    if (!came_again(place, hash)) {
+        Py_RETURN_NONE;
     }
     PyObject *spec = read_parts(parts, size, cut);
     if (spec != NULL && keep_text(place, hash, read_spec, parts, size, spec) < 0) {

@@ -1,13 +1,15 @@
 /* Texts that were read before, and what was read of them.
  *
- * A text has one place in a table. Whoever comes to a place that is taken sends away who is there, so
- * a table never grows, and what is read again and again is soon back.
+ * A text has one place in a table, so a table never grows. Whoever comes to its place for the second
+ * time in a row is kept there, and sends away who was. So what is said once leaves only a trace, and what
+ * is said again and again is soon there.
  */
 #include <Python.h>
 
 #include <string.h>
 
 typedef struct {
+    uint64_t trace; /* the hash of who came last and is not here */
     uint64_t hash;
     PyObject *reader; /* two readers may make something else of the same text */
     PyObject *text;   /* bytes */
@@ -35,9 +37,16 @@ static inline int is_text(const Text *place, uint64_t hash, const PyObject *read
            memcmp(PyBytes_AS_STRING(place->text), text, size) == 0;
 }
 
+/* Whether somebody who is not there has been here just before; if not, that is so from now on. */
+static inline int came_again(Text *place, uint64_t hash) {
+    int again = place->trace == hash;
+    place->trace = hash;
+    return again;
+}
+
 static void drop_text(Text *place) {
     Text dropped = *place;
-    *place = (Text){0, NULL, NULL, NULL};
+    *place = (Text){0, 0, NULL, NULL, NULL};
     Py_XDECREF(dropped.reader);
     Py_XDECREF(dropped.text);
     Py_XDECREF(dropped.value);
@@ -51,6 +60,6 @@ static int keep_text(Text *place, uint64_t hash, PyObject *reader, const char *t
         return -1;
     }
     drop_text(place);
-    *place = (Text){hash, Py_NewRef(reader), kept, Py_NewRef(value)};
+    *place = (Text){0, hash, Py_NewRef(reader), kept, Py_NewRef(value)};
     return 0;
 }

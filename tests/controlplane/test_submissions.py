@@ -23,7 +23,7 @@ def submitted(job: str = "j", **changes: object) -> e.JobSubmitted:
 # The strategies of test_codec know which values JSON can hold.
 @given(st.from_type(e.JobSubmitted), texts)
 def test_any_submission_is_what_the_codec_reads(event, job):
-    for sent in (event, msgspec.structs.replace(event, job=job)):
+    for sent in (event, msgspec.structs.replace(event, job=job), event):
         payload = codec.encode(sent)
         found = read_submitted(payload)
         assert found == sent
@@ -34,15 +34,16 @@ def test_any_submission_is_what_the_codec_reads(event, job):
 def test_any_number_of_specs_can_be_read():
     large = e.JobSubmitted("j", "n" * 300, "x", spec(queue="q" * 20_000))
     sent = [submitted("j", workers=n) for n in range(1, 3_000)]
-    for event in [large, *sent, large, *sent]:
+    for event in [large, *sent, large, *sent, *(event for event in sent for _ in range(3))]:
         assert read_submitted(codec.encode(event)) == event
 
 
 def test_the_same_roles_are_shared_and_others_are_not():
-    sent = [submitted(f"j{n}", workload=Workload(duration_s=float(n))) for n in range(3)]
+    sent = [submitted(f"j{n}", workload=Workload(duration_s=float(n))) for n in range(5)]
     found = [read_submitted(codec.encode(event)) for event in sent]
     assert found == sent
-    assert len({id(event.spec.roles) for event in found}) == 1
+    # Of the first two it may not have been known yet that others would come.
+    assert len({id(event.spec.roles) for event in found[2:]}) == 1
     for other in (submitted(workers=3), submitted(priority=1)):
         assert read_submitted(codec.encode(other)) == other
 
@@ -88,7 +89,8 @@ A, B = b'{"name":"a"}', b'{"name":"b"}'
 def test_whatever_is_written_is_read_as_the_codec_reads_it(spec):
     payload = b'{"job":"j","namespace":"n","name":"x","spec":%b}' % spec
     expected = codec.read_event(1, "JobSubmitted", 1, payload)
-    for _ in range(2):
+    # What comes again is kept, and what was kept is found.
+    for _ in range(3):
         assert read_submitted(payload) == expected
 
 

@@ -357,6 +357,13 @@ BUGS = (
         CORE,
     ),
     Bug(
+        "lives: ranks that began and ended together have all ended as the first one did",
+        "controlplane/lives.py",
+        " or not _ended_as(last, end)",
+        "",
+        CORE,
+    ),
+    Bug(
         "folding: what was gathered about a job is forgotten when it is removed",
         "controlplane/folding.py",
         "        _tell(state.jobs, event.job, gathered.pop(event.job))",
