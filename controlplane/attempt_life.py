@@ -102,7 +102,8 @@ def exited(attempt: Attempt, event: e.RanksExited, at: float) -> Attempt:
 def added(attempt: Attempt, event: e.RanksAdded, at: float) -> Attempt:
     """The gang with more ranks at its end, where earlier ones may have been let go before."""
     first, slots, size = event.first, event.placement, len(attempt.ranks)
-    assert not any(rank.state in HOLDING for rank in attempt.ranks[first:]), event
+    held = [i for i in range(first, size) if attempt.ranks[i].state in HOLDING]
+    assert not held, f"ranks {held} still hold their devices, so none can take their numbers"
     runs = [
         attempt.ranks[i].incarnation + 1 if i < size else 0
         for i in range(first, first + len(slots))

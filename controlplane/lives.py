@@ -84,18 +84,9 @@ def _ends(told: list[Any], index: int, starts: list[Any]) -> tuple[Rank, ...] | 
                 return None
             if last is None or start is not last.started_at or not _ended_as(last, end):
                 last = Rank(
-                    _EXITED,
-                    0,
-                    start,
-                    at,
-                    end.code,
-                    end.cause,
-                    None,
-                    end.message,
-                    None,
-                    0,
+                    _EXITED, 0, start, at, end.code, end.cause, None, end.message, None, 0,
                     end.lines,
-                )
+                )  # fmt: skip
             ranks[rank] = last
             left -= 1
         index += _EACH

@@ -22,7 +22,7 @@ typedef struct {
     PyObject *text; /* what the parts lie in */
     const char *at;
     const char *end;
-    int over; /* its last row was taken */
+    int over; /* its last part was taken */
     /* Of a list: what it was made of, which row is next, and the part of the one before it. */
     PyObject *list;
     Py_ssize_t row;
@@ -132,22 +132,25 @@ static void next_part(Column *column) {
 /* Goes on to the next row; 0 if there is none. */
 static int next(Column *column) {
     PyObject *list = column->list;
-    if (list == NULL) {
-        if (column->over) {
+    if (list != NULL) {
+        Py_ssize_t row = column->row;
+        if (row == PyList_GET_SIZE(list)) {
             return 0;
         }
-        next_part(column);
-        return 1;
+        column->row++;
+        if (row > 0 && PyList_GET_ITEM(list, row) == PyList_GET_ITEM(list, row - 1)) {
+            return 1;
+        }
     }
-    Py_ssize_t row = column->row++;
-    if (row >= PyList_GET_SIZE(list)) {
+    if (column->over) {
         return 0;
     }
-    if (row == 0 || PyList_GET_ITEM(list, row) != PyList_GET_ITEM(list, row - 1)) {
-        next_part(column);
-    }
-    column->over = row + 1 == PyList_GET_SIZE(list);
+    next_part(column);
     return 1;
+}
+
+static int has_ended(const Column *column) {
+    return column->over && (column->list == NULL || column->row == PyList_GET_SIZE(column->list));
 }
 
 /* The columns in the order in which a row's hash covers them, behind its position. */
@@ -206,7 +209,7 @@ static int all_linked(PyObject *previous, long long after, Column *columns, cons
         before_size = HASH_BYTES;
     }
     for (int i = 0; i < COLUMNS; i++) {
-        if (!columns[i].over) {
+        if (!has_ended(&columns[i])) {
             return 0;
         }
     }

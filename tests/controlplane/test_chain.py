@@ -1,5 +1,7 @@
 """The chain of a whole page: right as a whole, or not believed."""
 
+from hashlib import sha256
+
 import pytest
 from msgspec.structs import asdict, replace
 
@@ -116,6 +118,29 @@ def test_columns_that_do_not_match_are_not_believed(column):
 )
 def test_no_nonsense_is_believed(column, nonsense):
     assert not follows(replace(page_of_rows(), **{column: nonsense}), codec.GENESIS)
+
+
+def test_times_that_repeat_are_hashed_at_every_row():
+    at, other = 1700001605.2713017, 1700001605.5
+    for ats in ([at] * 5, [at, at, other, other, at], [at, other, at, at, other]):
+        batch = [e.Recorded(n, x, e.JobSucceeded("j")) for n, x in enumerate(ats, start=1)]
+        page = page_of(codec.to_rows(batch, codec.GENESIS))
+        assert page is not None
+        # The same object, and another one of the same value.
+        for same in (ats, [float(str(x)) for x in ats]):
+            assert follows(replace(page, ats=same), codec.GENESIS)
+            for row in range(5):
+                changed = [at + 1 if i == row else x for i, x in enumerate(same)]
+                assert not follows(replace(page, ats=changed), codec.GENESIS)
+
+
+def test_a_comma_within_a_value_does_not_end_it():
+    payload = b'{"job":"j"}'
+    text = bytes(32) + b'[1,1.5,"j","JobSucceeded","1,"",""]' + payload
+    page = Page(
+        0, [1.5], ["1,2"], "j", "JobSucceeded", payload, "", "", sha256(text).digest()
+    )  # fmt: skip
+    assert not follows(page, bytes(32))
 
 
 def test_nothing_but_a_comma_stands_between_hashes():
