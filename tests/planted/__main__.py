@@ -30,8 +30,8 @@ def plant(bug: Bug) -> str:
     """The first test that fails with the bug in place, or nothing."""
     with tempfile.TemporaryDirectory(prefix="muster-planted-") as folder:
         copy = Path(folder) / "tree"
-        skipped = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis")
-        shutil.copytree(ROOT, copy, ignore=skipped)
+        skipped = (".git", ".venv", "build", "__pycache__", ".*_cache", ".hypothesis")
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*skipped))
         source = copy / bug.file
         text = source.read_text()
         assert bug.old in text, f"{bug.name}: {bug.file} no longer says {bug.old!r}"

@@ -374,7 +374,7 @@ BUGS = (
         "replay: the tail behind a snapshot is skipped",
         "controlplane/replay.py",
         "    while position is None or state.position < position:",
-        "    while snapshot is None and (position is None or state.position < position):",
+        "    while since == 0 and (position is None or state.position < position):",
         CORE,
     ),
     Bug(
