@@ -25,6 +25,7 @@ static Text namespaces_known[1 << NAMESPACES_BITS];
 static PyObject *read_whole, *read_spec, *read_workload; /* msgspec's decoders */
 static PyObject *submitted;                              /* the class of the event */
 static PyObject *replace, *workload_field;               /* msgspec's function, and ("workload",) */
+static PyObject *no_workload;                            /* what a spec has that says nothing of it */
 
 /* What is left of a text. */
 typedef struct {
@@ -104,8 +105,15 @@ static int refused(void) {
     return 0;
 }
 
-/* The spec without its workload; None if these are no two parts of one. `parts` is its beginning up
- * to the workload, a line break, and what comes behind it. */
+/* Whether a spec says nothing of its workload; -1 for an error. */
+static int lacks_workload(PyObject *spec) {
+    PyObject *workload = PyObject_GetAttr(spec, PyTuple_GET_ITEM(workload_field, 0));
+    Py_XDECREF(workload); /* the spec has it still */
+    return workload == NULL ? -1 : workload == no_workload;
+}
+
+/* The spec without its workload; None if these are no two parts of one, or if it is said once more in
+ * one of them. `parts` is its beginning up to the workload, a line break, and what comes behind it. */
 static PyObject *read_parts(char *parts, Py_ssize_t size, Py_ssize_t cut) {
     /* If the first part is a spec with a bracket behind it, then what was cut out between the two was
      * a member of the spec, and none of anything within it. */
@@ -119,7 +127,14 @@ static PyObject *read_parts(char *parts, Py_ssize_t size, Py_ssize_t cut) {
         memcpy(whole + cut, parts + cut + 1, size - cut - 1);
         spec = read_text(read_spec, whole, size - 1);
     }
-    return spec == NULL && refused() ? Py_NewRef(Py_None) : spec;
+    if (spec == NULL) {
+        return refused() ? Py_NewRef(Py_None) : NULL;
+    }
+    int lacks = lacks_workload(spec);
+    if (lacks <= 0) {
+        Py_SETREF(spec, lacks < 0 ? NULL : Py_NewRef(Py_None));
+    }
+    return spec;
 }
 
 /* The same, if it is remembered or comes for the second time. */
@@ -276,5 +291,9 @@ PyMODINIT_FUNC PyInit_submissions(void) {
     workload_field = replace == NULL ? NULL : Py_BuildValue("(s)", "workload");
     Py_XDECREF(spec);
     Py_XDECREF(workload);
-    return workload_field == NULL ? NULL : PyModule_Create(&MODULE);
+    static const char plainest[] = "{\"roles\":[],\"done_when\":{\"role\":\"\"}}";
+    spec = workload_field == NULL ? NULL : read_text(read_spec, plainest, sizeof plainest - 1);
+    no_workload = spec == NULL ? NULL : PyObject_GetAttrString(spec, "workload");
+    Py_XDECREF(spec);
+    return no_workload == NULL ? NULL : PyModule_Create(&MODULE);
 }

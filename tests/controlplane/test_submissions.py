@@ -69,6 +69,11 @@ A, B = b'{"name":"a"}', b'{"name":"b"}'
         % A,
         b'{"roles":[%b],"done_when":{"role":"a"},"workload":{"duration_s":5.0},"workload":{}}' % A,
         b'{"roles":[%b],"done_when":{"role":"a"},"workload":{},"workload":{"exit_code":3}}' % A,
+        b'{"roles":[%b],"done_when":{"role":"a"},"workload":{"exit_code":3}, "workload":{}}' % A,
+        b'{"roles":[%b],"done_when":{"role":"a"},"workload":{}, "workload":{"exit_code":3}}' % A,
+        b'{"roles":[%b],"done_when":{"role":"a"},"workload":{},"\\u0077orkload":{"exit_code":3}}'
+        % A,
+        b'{"roles":[%b],"done_when":{"role":"a"}, "workload":{"exit_code":3},"workload":{}}' % A,
         b'{"roles":[%b],"done_when":{"role":"a"},"labels":{"a":"b","workload":"x"}}' % A,
         b'{"roles":[%b],"done_when":{"role":"a"},"options":{"a":1,"workload":{"exit_code":3}}}' % A,
         b'{"roles":[%b],"done_when":{"role":"a"},"options":{"a":[1,"workload"],"b":{}}}' % A,
