@@ -142,6 +142,7 @@ async def test_versions_may_differ(path):
         "payload = ''",
         "cause = x''",
         "actor = CAST(x'616e6e00' AS TEXT)",
+        "hash = CAST(hash AS TEXT)",
         "hash = x''",
         "hash = hash || x'00'",
     ],
