@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-slow test-worlds test-compiled test-sanitized test-planted test-cluster cluster-up cluster-down compile bench \
+.PHONY: help venv check test test-slow test-worlds test-planted test-cluster cluster-up cluster-down bench \
   bench-cluster demo up docs crds format lock clean
 
 help: ## Show this list.
@@ -49,15 +49,6 @@ test-slow: $(STAMP) ## The long scenarios and properties.
 test-worlds: $(STAMP) ## Of those all in virtual time: ten thousand worlds, forks, logs decided again.
 	$(BIN)/pytest -m "slow and not cluster" $(ON_ALL_CORES) tests/scenarios/test_scenarios.py tests/incidents
 
-# The same tests, on libraries in place of the sources of the same names.
-COMPILED := build/compiled
-test-compiled: compile ## The quick tests once more, on what `make compile` makes.
-	PYTHONPATH=$(COMPILED) $(BIN)/pytest -o "pythonpath=$(COMPILED) ." $(ON_ALL_CORES) \
-	  -m "not slow and not cluster and not as_written"
-
-test-sanitized: $(STAMP) ## The tests of what is written in C, on libraries that watch every access.
-	$(BIN)/python -m deploy.compiled.sanitized
-
 test-planted: $(STAMP) ## Plants known bugs in a copy and sees that the tests notice.
 	$(BIN)/python -m tests.planted
 
@@ -72,11 +63,7 @@ cluster-up: $(STAMP) ## Start the test cluster and say how to use it (needs root
 cluster-down: $(STAMP) ## Stop the test cluster.
 	$(BIN)/python -m deploy.testcluster down
 
-compile: $(STAMP) ## Compile the core where there is a C compiler; it takes a minute and doubles the speed.
-	$(BIN)/python -m deploy.compiled
-
 bench: $(STAMP) ## Measure, against named baselines; a table, and bench/results.json.
-	@$(BIN)/python -m deploy.compiled || true
 	$(BIN)/python -m bench.run
 
 bench-cluster: $(STAMP) ## Measure on a real API server; a table, and bench/cluster.json.

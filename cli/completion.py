@@ -7,7 +7,6 @@ from platform import python_version
 import click
 from click.shell_completion import get_completion_class
 
-from cli.compiled import is_compiled
 from cli.settings import read_settings
 
 SHELLS = ("bash", "zsh", "fish")
@@ -37,8 +36,7 @@ def completion(shell: str) -> None:
 @click.command()
 def version() -> None:
     """Print the version."""
-    form = "compiled" if is_compiled() else "as written"
-    click.echo(f"muster {installed_version('muster')}, {form}, Python {python_version()}")
+    click.echo(f"muster {installed_version('muster')}, Python {python_version()}")
 
 
 def job_names(namespace: str | None, incomplete: str) -> list[str]:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import click
 
-from cli.compiled import prefer_compiled
 from cli.complaints import FAILED, INTERRUPTED, Complaint
 from cli.settings import read_settings, reason
 
@@ -138,8 +137,6 @@ def cli() -> None:
 def main() -> None:
     """The entry point: whatever happens, a line that helps and an exit code that tells."""
     _have_streams()
-    # No command has been loaded yet, and so nothing of the core.
-    prefer_compiled()
     sys.exit(run(sys.argv[1:]))
 
 

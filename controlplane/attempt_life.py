@@ -1,7 +1,4 @@
-"""What events make of an attempt and its ranks.
-
-Apart from the values themselves, so that it can be compiled (`deploy/compiled`).
-"""
+"""What events make of an attempt and its ranks."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,4 @@
-"""What events make of a job: `evolve` is the only way to another state.
-
-Apart from the job itself, so that it can be compiled (`deploy/compiled`).
-"""
+"""What events make of a job: `evolve` is the only way to another state."""
 
 from collections.abc import Callable
 from typing import Any

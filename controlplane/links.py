@@ -1,8 +1,7 @@
 """Whether the hashes of many rows follow from each other: `codec.link` for a page in one call.
 
 Row by row, half of the time goes into the interpreter's steps from one call to the next. Here each
-step is one call for all rows. Where the core is compiled, `deploy/compiled/links.c` stands in this
-module's place and says the same.
+step is one call for all rows.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""The events in many payloads, read in one call.
-
-Where the core is compiled, `deploy/compiled/payloads.c` stands in this module's place and does the
-same without an object for each name.
-"""
+"""The events in many payloads, read in one call."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -32,8 +28,7 @@ def read_alike(
 ) -> tuple[list[str | None], list[Any]]:
     """The same events, each with the id of the job that it is said of, in place of its own.
 
-    None stands for its own. Here that is so for all of them; in C, what is said of many jobs is
-    read once, and to look a text up takes less time than to read it.
+    None stands for its own.
     """
     events = read_all(types, versions, payloads, readers)
     return [None] * len(events), events

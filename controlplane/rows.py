@@ -1,7 +1,4 @@
-"""Rows of the log, made of what was recorded: `codec.link` for a batch in one call.
-
-Where the core is compiled, `deploy/compiled/rows.c` stands in this module's place and makes the same.
-"""
+"""Rows of the log, made of what was recorded: `codec.link` for a batch in one call."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Install what the tests need from Debian: PostgreSQL's server programs, Python's venv module, a browser
-# for the dashboard, a C compiler, and what the test cluster makes its network and its certificates with.
+# for the dashboard, and what the test cluster makes its network and its certificates with.
 #
 # Needs root, or sudo. What is present is left alone, and when nothing is missing no network is
 # used. Debian starts a PostgreSQL server of its own on installation; the tests do not use it, they
@@ -14,12 +14,6 @@ command -v ip >/dev/null || missing+=(iproute2)
 command -v openssl >/dev/null || missing+=(openssl)
 command -v chromium >/dev/null || missing+=(chromium)
 command -v git >/dev/null || missing+=(git)
-# For the compiled core.
-command -v gcc >/dev/null || missing+=(gcc libc6-dev)
-"${PYTHON:-python3}" -c 'import os, sysconfig, sys; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' ||
-  missing+=(python3-dev)
-[ -e /usr/include/openssl/evp.h ] || missing+=(libssl-dev)
-[ -e /usr/include/sqlite3ext.h ] || missing+=(libsqlite3-dev)
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 as_root=()

@@ -1,8 +1,4 @@
-"""Many rows as columns: how SQLite is asked for them, and what it answers.
-
-Where the core is compiled, `deploy/compiled/strung.c` stands in this module's place and asks for the
-same with a function of its own.
-"""
+"""Many rows as columns: how SQLite is asked for them, and what it answers."""
 
 from typing import Any
 

@@ -1,6 +1,5 @@
 """The loop: log first, effects read off the state, questions between steps."""
 
-import pytest
 import simpy
 
 from adapters.memory_log import MemoryLog
@@ -422,7 +421,6 @@ def test_every_start_is_in_the_log():
     assert [start.epoch for start in starts] == [1, 2]
 
 
-@pytest.mark.as_written
 def test_commands_are_met_while_a_large_snapshot_is_being_made(monkeypatch):
     monkeypatch.setattr(replay, "SLICE_BYTES", 1)
     setup, answers, ahead = Setup(snapshot_every=6).ready(), [], []

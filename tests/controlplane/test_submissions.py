@@ -131,7 +131,6 @@ def test_what_the_codec_refuses_is_refused_in_its_words(payload):
     assert str(found.value) == str(expected.value)
 
 
-@pytest.mark.as_written
 def test_only_so_much_is_remembered():
     submissions._known.clear()
     for workers in range(1, submissions.TEXTS_MAX + 2):
