@@ -13,7 +13,13 @@ from controlplane.job import Job
 from controlplane.job_life import attained_gpu_s
 from controlplane.lines import BY_ATTAINED, PLANS_AHEAD, SKIPS
 from controlplane.scheduling.backfill import Planner
-from controlplane.scheduling.decisions import Decision, GiveUp, Replace, Start
+from controlplane.scheduling.decisions import (
+    Decision,
+    GiveUp,
+    Replace,
+    Start,
+    one_for_each_job,
+)
 from controlplane.scheduling.fitting import Fit, fit, gpus_of
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.going_past import GoingPast, Waits, is_grouped
@@ -125,7 +131,7 @@ class Pass:
         if snapshot.world.growing:
             # Who may grow into what is left is asked when these decisions are in the world.
             snapshot.outlive_the_world()
-        return self.decisions
+        return one_for_each_job(self.decisions)
 
     def _claimants(self) -> list[Gang]:
         """Those for whom others gave way, before anyone else takes what they left."""
@@ -138,6 +144,7 @@ class Pass:
     def _repair(self, job: Job) -> None:
         found = repair(self.snapshot, job)
         if isinstance(found, Replace):
+            self.snapshot.decided.add(job.id)
             asked = self.snapshot.gang(job.id).amounts
             amounts = tuple(asked[rank] for rank in found.ranks) if asked else ()
             self.snapshot.hold(self.snapshot.free, Fit(found.slots, amounts=amounts))
@@ -148,6 +155,8 @@ class Pass:
 
     def _look_at(self, gang: Gang) -> bool:
         """Starts or promises it; True if whoever is behind it moves up."""
+        if gang.id in self.snapshot.decided:
+            return True
         if is_grouped(gang):
             return self._look_at_group(gang)
         blocked = ""
@@ -195,14 +204,11 @@ class Pass:
         members, code = self.groups.of(gang)
         if code:
             return self._block(gang, code)
-        if gang.id in self.groups.started:
-            return True
         fits = self.groups.fit_all(members, self.gate, self.snapshot.free)
         if fits is None:
             return self._block(gang, "group_incomplete_capacity")
         for member, found in fits:
             self._start(member, found)
-            self.groups.started.add(member.id)
         return True
 
     def _go_past(self) -> None:

@@ -1,5 +1,6 @@
 """What one pass decides, as values; `enactment.py` makes events of them."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from controlplane.model import Placement
@@ -62,3 +63,19 @@ class Hold(NamedTuple):
 
 
 Decision = Start | Claim | Evict | Shrink | Replace | GiveUp | Hold
+
+
+def one_for_each_job(decisions: Sequence[Decision]) -> list[Decision]:
+    """The decisions, in order, without reasons to wait of jobs about which more was decided.
+
+    A gang may be held at its own turn and start later in the pass with its group.
+    """
+    decided = {d.job for d in decisions if not isinstance(d, Hold)}
+    found: list[Decision] = []
+    for decision in decisions:
+        if isinstance(decision, Hold):
+            if decision.job in decided:
+                continue
+            decided.add(decision.job)
+        found.append(decision)
+    return found

@@ -48,10 +48,9 @@ class GoingPast:
         self._holder = holder
         self._start = start
         self._seen = seen
-        # Who starts here, and how many have: what fits is asked again after each.
-        self._started: set[str] = set()
         # For each shape, when it must have ended, and how much had been decided when that was asked.
         self._limits: dict[Alike, tuple[int, float]] = {}
+        # How many starts and plans were made here: what fits is asked again after each.
         self._decided = 0
         # The line that is gone through, and who of it is yet to be told why it waits, in order.
         self._line = snapshot.line("")
@@ -62,7 +61,8 @@ class GoingPast:
         offers = {queue: self._offers(queue, head, place) for queue, head, place in waits}
         if any(offers.values()) or self._holder.tells_everyone:
             for _, head, _ in waits:
-                self._plan(head)
+                if head.id not in self._snapshot.decided:
+                    self._plan(head)
         elif not telling:
             return
         for queue, head, place in waits:
@@ -127,7 +127,7 @@ class GoingPast:
 
     def _try(self, gang: Gang, alike: Alike) -> float:
         """Starts the gang if it may go past; when the next of its shape must have ended then."""
-        if gang.id in self._seen or gang.id in self._started:
+        if gang.id in self._seen or gang.id in self._snapshot.decided:
             return self._must_end_by(gang, alike)
         if is_grouped(gang):
             code = self._start_group(gang)
@@ -164,7 +164,6 @@ class GoingPast:
 
     def _starts(self, gang: Gang, found: Fit) -> bool:
         self._decided += 1
-        self._started.add(gang.id)
         room = self._snapshot.free.total
         self._start(gang, found)
         if self._holder.tells:
@@ -186,7 +185,6 @@ class GoingPast:
             return "group_incomplete_capacity"
         for member, found in fits:
             self._starts(member, found)
-            groups.started.add(member.id)
         return ""
 
     # -- a plan for everyone -------------------------------------------------------------------
@@ -205,13 +203,13 @@ class GoingPast:
                 break
             after = place
             gang = self._snapshot.gang(place.job)
-            if gang.id in self._seen or gang.id in self._started:
+            if gang.id in self._seen or gang.id in self._snapshot.decided:
                 continue
             self._tell_before(place)
             alike = line.by_shape[gang.shape]
             if alike in hopeful and self._try(gang, alike) == -inf:
                 del hopeful[alike]
-            if gang.id not in self._started:
+            if gang.id not in self._snapshot.decided:
                 self._plan(gang)
         return after
 
@@ -238,7 +236,7 @@ class GoingPast:
             if place is not None and waiting >= place:
                 done -= 1
                 break
-            if waiting.job not in self._started and waiting.job not in self._seen:
+            if waiting.job not in self._snapshot.decided and waiting.job not in self._seen:
                 gang = self._snapshot.gang(waiting.job)
                 if not is_grouped(gang):
                     self._holder.hold(gang, self._code(gang, room))

@@ -12,18 +12,17 @@ class Groups:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._members: dict[str, list[Gang]] | None = None
-        # Gangs that were started with their group before their turn came.
-        self.started: set[str] = set()
 
     def of(self, gang: Gang) -> tuple[list[Gang], str]:
         """The waiting gangs of its group in order, or the code of what is missing."""
         asks = gang.asks
         if asks.members_missing:
             return [], "gang_incomplete"
-        members = self._waiting().get(asks.group, [])
-        if len(members) + self._awake(asks.group) < asks.group_size:
+        decided = self._snapshot.decided
+        waiting = self._waiting().get(asks.group, [])
+        if len(waiting) + self._awake(asks.group) < asks.group_size:
             return [], "group_incomplete"
-        return members, ""
+        return [member for member in waiting if member.id not in decided], ""
 
     def _waiting(self) -> dict[str, list[Gang]]:
         if self._members is None:

@@ -69,6 +69,7 @@ class RoomMaker:
             self._shrink(victim, gang.id)
             return
         snapshot.evict(victim.job)
+        self._forget_shrink(victim.job.id)
         waiting = snapshot.job(gang.id)
         who = "a job of another namespace"
         if waiting.namespace == victim.job.namespace:
@@ -85,9 +86,16 @@ class RoomMaker:
                 return
         self._decisions.append(Shrink(victim.job.id, victim.ranks, preemptor))
 
+    def _forget_shrink(self, job_id: str) -> None:
+        """Ranks that a gang was to give back leave with the whole of it."""
+        self._decisions[:] = [
+            d for d in self._decisions if not (isinstance(d, Shrink) and d.job == job_id)
+        ]
+
     def _move_aside(self, gang: Gang, plan: Consolidation) -> bool:
         for move in plan.moves:
             self._snapshot.evict(move.victim.job)
+            self._forget_shrink(move.victim.job.id)
             message = f"moves aside, so that a gang of {gang.gpus} GPUs finds its room in one piece"
             self._decisions.append(Evict(move.victim.job.id, gang.id, message, move.fit))
         self._claim(gang, plan.fit)

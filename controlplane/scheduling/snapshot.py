@@ -50,6 +50,9 @@ class Snapshot:
         self._used: dict[str, int] = {}
         self._trees: dict[str, list[QuotaTree]] = {}
         self.evicted: dict[str, None] = {}
+        # Jobs that this pass starts, promises a place or repairs. Several routes lead to a job (its own
+        # turn, its group, a claim, back-fill), and it may be in one decision only.
+        self.decided: set[str] = set()
         # Ranks that elastic gangs give back in this pass.
         self._shrunk: dict[str, list[int]] = {}
         self._past: dict[str, float] | None = None
@@ -294,6 +297,7 @@ class Snapshot:
             for view in {id(v): v for v in (self.free, self._coming) if v is not None}.values():
                 close(self.world, view, fit.placement, gang.topology.required)
         self._given += gang.gpus
+        self.decided.add(gang.id)
         self.charge(gang, fit.flavor)
 
     def charge(self, gang: Gang, flavor: str) -> None:
@@ -316,6 +320,7 @@ class Snapshot:
     def claim(self, gang: Gang, fit: Fit) -> None:
         """The gang starts there once those are gone who still hold some of it."""
         assert self._coming is not None
+        self.decided.add(gang.id)
         self.hold(self._coming, fit)
         self.hold(self.free, fit, what_is_there=True)
         self._charge(gang, fit.flavor)

@@ -72,7 +72,7 @@ def _running(snapshot: Snapshot, queue: str) -> list[Victim]:
     world, now = snapshot.world, snapshot.now
     found = []
     for job_id in world.holders.get(queue, ()):
-        if job_id in world.stopping or job_id in snapshot.evicted:
+        if job_id in world.stopping or job_id in snapshot.evicted or job_id in snapshot.decided:
             continue
         job = world.jobs[job_id]
         gang, attempt = snapshot.gang(job_id), job.attempt
