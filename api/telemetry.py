@@ -13,6 +13,7 @@ from api.telemetry_views import (
     HistoryView,
     LinkView,
     PointView,
+    SharerView,
     TelemetryView,
 )
 from controlplane.decider import find_job
@@ -44,6 +45,7 @@ async def get_telemetry(request: web.Request, query: NoQuery) -> web.Response:
     except TelemetryUnavailable as error:
         return answer(TelemetryView(devices=[], links=[], problem=str(error)))
     jobs = {reading.job for reading in devices if reading.job}
+    jobs |= {sharer.job for reading in devices for sharer in reading.sharers}
     names = await request.app[CONTROL].ask(lambda world: _names(world, jobs))
     return answer(
         TelemetryView(
@@ -66,7 +68,12 @@ def _names(world: World, jobs: set[str]) -> dict[str, str]:
 
 
 def _view(reading: DeviceReading, names: dict[str, str]) -> DeviceView:
-    return DeviceView(**(reading._asdict() | {"job": names.get(reading.job, reading.job)}))
+    sharers = [
+        SharerView(**(sharer._asdict() | {"job": names.get(sharer.job, sharer.job)}))
+        for sharer in reading.sharers
+    ]
+    job = names.get(reading.job, reading.job)
+    return DeviceView(**(reading._asdict() | {"job": job, "sharers": sharers}))
 
 
 # ---------------------------------------------------------------- the past

@@ -3,10 +3,22 @@
 from msgspec import Struct
 
 
+class SharerView(Struct, frozen=True, kw_only=True):
+    """A rank's part in a GPU that it shares. `share` is in thousandths of the GPU."""
+
+    job: str
+    rank: int
+    share: int
+    duty: float
+    memory_used_mib: int
+    memory_limit_mib: int
+
+
 class DeviceView(Struct, frozen=True, kw_only=True):
     """A GPU's counters. `job` is NAMESPACE/NAME of who holds it; empty when it is free.
 
-    `rank` is the rank that it computes for, where that is known.
+    `rank` is the rank that it computes for, where that is known. Of a GPU that several ranks share
+    these are the first of `sharers`.
     """
 
     node: str
@@ -18,6 +30,7 @@ class DeviceView(Struct, frozen=True, kw_only=True):
     temperature_c: float
     power_w: float
     rank: int | None = None
+    sharers: list[SharerView] = []
 
 
 class LinkView(Struct, frozen=True, kw_only=True):

@@ -162,6 +162,16 @@ class Role(Value, frozen=True, kw_only=True):
     devices: tuple[int, ...] = ()
 
     @property
+    def shares_device(self) -> bool:
+        """Whether a rank of it has a part of one device instead of whole ones."""
+        return bool(self.gpu_share or self.gpu_memory_mib)
+
+    @property
+    def devices_of_rank(self) -> int:
+        """How many devices a rank of it computes on, whole or in part."""
+        return self.gpus or int(self.shares_device)
+
+    @property
     def is_elastic(self) -> bool:
         """Whether its ranks may come and go while the others run."""
         return self.expendable or self.min_replicas is not None or self.max_replicas is not None

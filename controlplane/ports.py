@@ -109,12 +109,25 @@ class SearchableLog(EventLog, Protocol):
         """The rows of one stream with positions after `after` and not above `upto`, in order."""
 
 
+class SharerReading(NamedTuple):
+    """A rank's part in a GPU that it shares."""
+
+    job: str
+    rank: int
+    # Thousandths of the device that it was given.
+    share: int
+    duty: float
+    memory_used_mib: int
+    # What it may use of the device's memory.
+    memory_limit_mib: int
+
+
 class DeviceReading(NamedTuple):
     """What a GPU's own counters say, as a DCGM exporter gives them."""
 
     node: str
     device: int
-    # The job that holds it, as its id; empty when it is free.
+    # The job that holds it, as its id; empty when it is free. Of a shared one, the first of `sharers`.
     job: str
     # The share of time in which it computes.
     duty: float
@@ -124,6 +137,8 @@ class DeviceReading(NamedTuple):
     power_w: float
     # Which rank of the job; None if that is not known.
     rank: int | None = None
+    # The ranks that share it, if it is shared and they are known.
+    sharers: tuple[SharerReading, ...] = ()
 
 
 class LinkReading(NamedTuple):

@@ -1,27 +1,30 @@
-"""Who holds which devices: the machine's books, whatever the caller believes.
+"""The device ledger: which ranks hold which devices, kept apart from what the caller believes.
 
-A device given to two ranks at once is an AssertionError here.
+A rank holds whole devices, or a share of one device together with the same share of its memory. A
+device that is given away twice, or shared beyond its whole, is an AssertionError here.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from simulator.gangs import Gang, Key
+from simulator.gangs import Gang, Part
+from simulator.time_slicing import WHOLE, Holder
 from simulator.topology import NodeModel
 
 
-class Holder(NamedTuple):
-    """Whose a device is."""
+class Held(NamedTuple):
+    """A rank's hold on a device: the thousandths of it that it has, and as much of its memory."""
 
-    gang: Key
-    rank: int
+    holder: Holder
+    share: int
+    memory_mib: int
 
 
 class Run:
     """A gang while something of it holds devices."""
 
-    __slots__ = ("alive", "awaited", "begun", "broken", "gang", "stopping", "whole")
+    __slots__ = ("alive", "awaited", "begun", "broken", "gang", "stopping", "timed", "whole")
 
     def __init__(self, gang: Gang) -> None:
         self.gang = gang
@@ -35,6 +38,8 @@ class Run:
         # Ranks that are still to come up.
         self.awaited = 0
         self.stopping = False
+        # Work of given duration on shared devices, whose end moves with the speed.
+        self.timed: list[Timed] = []
 
     def living(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
         return ranks if self.whole else tuple(rank for rank in ranks if rank in self.alive)
@@ -44,6 +49,25 @@ class Run:
         return tuple(rank for rank in sorted(self.alive) if places[rank].node == node)
 
 
+class Timed:
+    """Parts of a run that end together after `left_s` at full speed, counted from `since`."""
+
+    __slots__ = ("left_s", "parts", "since", "speed", "timer")
+
+    def __init__(self, parts: Sequence[Part], left_s: float, since: float) -> None:
+        self.parts = parts
+        self.left_s = left_s
+        self.since = since
+        self.speed = 1.0
+        # How often the end was set; only the last timer counts.
+        self.timer = 0
+
+    def pass_time(self, now: float, speed: float) -> None:
+        """Count what was done until now, and go on at another speed."""
+        self.left_s = max(0.0, self.left_s - (now - self.since) * self.speed)
+        self.since, self.speed = now, speed
+
+
 class Node:
     __slots__ = (
         "busy",
@@ -51,6 +75,7 @@ class Node:
         "down_until",
         "model",
         "runs",
+        "shared",
         "up",
         "warned_until",
         "withheld",
@@ -64,7 +89,10 @@ class Node:
         self.down_until = 0.0
         # Sets of devices are bits, so that claiming eight costs no more than claiming one.
         self.devices = (1 << model.gpus) - 1
+        # Devices that are held, whole or in shares.
         self.busy = 0
+        # Device -> the ranks that share it -> the thousandths that each has.
+        self.shared: dict[int, dict[Holder, int]] = {}
         # Until when a node that will be taken is still there, as everybody has been told.
         self.warned_until: float | None = None
         # Who runs here, in the order of arrival, and with how many ranks.
@@ -87,8 +115,11 @@ class Books:
                 if node is None or not node.up or devices & ~node.devices:
                     homeless.append(rank)
                     continue
-                assert not node.busy & devices, f"{run.gang.key}: {place} is taken"
-                node.busy |= devices
+                if share := run.gang.share(rank):
+                    _claim_share(node, run.gang, rank, share)
+                else:
+                    assert not node.busy & devices, f"{run.gang.key}: {place} is taken"
+                    node.busy |= devices
                 node.runs[run] = node.runs.get(run, 0) + 1
         return homeless
 
@@ -98,25 +129,52 @@ class Books:
         for rank in ranks:
             place = places[rank]
             node = nodes[place.node]
-            node.busy ^= _bits(place.devices)
+            if run.gang.share(rank):
+                _release_share(node, run.gang, rank)
+            else:
+                node.busy ^= _bits(place.devices)
             node.runs[run] -= 1
             if not node.runs[run]:
                 del node.runs[run]
         run.alive.difference_update(ranks)
         run.whole = False
 
-    def holders(self) -> Iterator[tuple[NodeModel, int, Holder | None]]:
-        """Every device of a node that is up, and who holds it."""
-        held: dict[tuple[str, int], Holder] = {}
+    def holders(self) -> Iterator[tuple[NodeModel, int, tuple[Held, ...]]]:
+        """Every device of a node that is up, and the ranks that hold it: none, one, or sharers."""
+        held: dict[tuple[str, int], list[Held]] = {}
         for run in {run: None for node in self.nodes.values() for run in node.runs}:
-            for rank in run.alive:
-                place = run.gang.places[rank]
-                holder = Holder(run.gang.key, rank)
-                held.update({(place.node, device): holder for device in place.devices})
+            for rank in sorted(run.alive):
+                place, share = run.gang.places[rank], run.gang.share(rank)
+                memory = self.nodes[place.node].model.device_memory_mib * (share or WHOLE) // WHOLE
+                hold = Held(Holder(run.gang.key, rank), share or WHOLE, memory)
+                for device in place.devices:
+                    held.setdefault((place.node, device), []).append(hold)
         for node in self.nodes.values():
             if node.up:
                 for device in range(node.model.gpus):
-                    yield node.model, device, held.get((node.model.name, device))
+                    yield node.model, device, tuple(held.get((node.model.name, device), ()))
+
+
+def _claim_share(node: Node, gang: Gang, rank: int, share: int) -> None:
+    """A device is busy from its first sharer to its last."""
+    (device,) = gang.places[rank].devices
+    sharers = node.shared.get(device)
+    if sharers is None:
+        assert not node.busy >> device & 1, f"{gang.key}: {gang.places[rank]} is taken as a whole"
+        node.busy |= 1 << device
+        sharers = node.shared[device] = {}
+    taken = sum(sharers.values())
+    assert 0 < share <= WHOLE - taken, f"{gang.key}: {share} of {gang.places[rank]}, {taken} taken"
+    sharers[Holder(gang.key, rank)] = share
+
+
+def _release_share(node: Node, gang: Gang, rank: int) -> None:
+    (device,) = gang.places[rank].devices
+    sharers = node.shared[device]
+    del sharers[Holder(gang.key, rank)]
+    if not sharers:
+        del node.shared[device]
+        node.busy ^= 1 << device
 
 
 # Bounded, because a pool of thousands of GPUs has no end of combinations.

@@ -63,6 +63,9 @@ class Gang(NamedTuple):
     Ranks that work `together` begin when the last of them is up, as after a rendezvous; and when
     a fault takes one of them, the others hang until they are stopped, as in a collective, or until
     somebody who `joins` them has come in its place: then all begin again from the last checkpoint.
+
+    `shares` has, for every rank that shares its one device, the thousandths of it that it asked for,
+    and 0 for every other; it may be empty where nothing is shared.
     """
 
     key: Key
@@ -71,6 +74,11 @@ class Gang(NamedTuple):
     together: bool = True
     mishap: Mishap | None = None
     joins: Key | None = None
+    shares: Sequence[int] = ()
+
+    def share(self, rank: int) -> int:
+        """The thousandths of its device that a rank has, or 0 for whole devices."""
+        return self.shares[rank] if rank < len(self.shares) else 0
 
 
 def coming_ranks(parts: tuple[Part, ...]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from simulator.books import Books, Holder, Node, Run
+from simulator.books import Books, Held, Node, Run
 from simulator.expected_faults import expect_faults
 from simulator.faults import Fault, FaultKind
 from simulator.gangs import Gang, Key, Mishap, Part, coming_ranks, only_ranks
@@ -28,6 +28,8 @@ from simulator.happenings import (
     Stopped,
 )
 from simulator.machine_training import Saved, Training
+from simulator.shared_compute import SharedCompute
+from simulator.time_slicing import Device, Holder
 from simulator.topology import ClusterModel, NodeModel
 from simulator.virtual_time import VirtualTime
 
@@ -48,6 +50,7 @@ class Machine:
         self._nodes = self._books.nodes
         self._runs: dict[Key, Run] = {}
         self.training = Training(env, cluster, self._trained, saved)
+        self._sharing = SharedCompute(env.agenda, self._runs, self.training, self._end_parts)
         expect_faults(env, cluster, befall=self._befall, warn=self._warn)
 
     @property
@@ -86,9 +89,13 @@ class Machine:
     def is_busy(self, name: str) -> bool:
         return bool(self._nodes[name].runs)
 
-    def holders(self) -> Iterator[tuple[NodeModel, int, Holder | None]]:
-        """Every device of a node that is up, and the rank of a gang that holds it."""
+    def holders(self) -> Iterator[tuple[NodeModel, int, tuple[Held, ...]]]:
+        """Every device of a node that is up, and the ranks that hold it: none, one, or sharers."""
         return self._books.holders()
+
+    def speed(self, holder: Holder, node: str, device: int) -> float:
+        """The part of its own speed at which a rank computes on a device that it shares."""
+        return self._sharing.speed(holder, Device(node, device))
 
     def start(self, gang: Gang, *, since_s: float = 0.0) -> None:
         """Gives every rank its devices now; ranks whose place is down or unknown end at once.
@@ -187,6 +194,8 @@ class Machine:
             places = run.gang.places
             training = {r for p in run.gang.parts if p.work is not None for r in p.ranks}
             self.training.leave(run.gang.key, [places[r] for r in ranks if r in training])
+        if run.gang.shares:
+            self._sharing.release(run, ranks)
 
     def _start_groups(
         self, key: Key, ranks: tuple[int, ...]
@@ -254,6 +263,9 @@ class Machine:
             if part.run_s is not None:
                 left_s = max(0.0, part.run_s - part.elapsed_s) if part.elapsed_s else part.run_s
                 by_time.setdefault(left_s, []).append(part)
+        if run.gang.shares:
+            self._sharing.begin(run, parts, by_time)
+            by_time = {}
         for left_s, alike in by_time.items():
             self._agenda.call_after(left_s, partial(self._finish, run, alike, run.begun))
         if run.gang.joins is not None:

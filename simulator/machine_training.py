@@ -8,7 +8,7 @@ is that of whoever is there.
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Hashable, Iterable, MutableMapping
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, MutableMapping
 from functools import partial
 
 from simulator.faults import FaultKind
@@ -26,13 +26,15 @@ Saved = MutableMapping[Hashable, float]
 class _Crew:
     """Gangs that train together, under the name of the first of them."""
 
-    __slots__ = ("gangs", "key", "timer", "work")
+    __slots__ = ("gangs", "key", "speeds", "timer", "work")
 
     def __init__(self, key: Key, work: Work) -> None:
         self.key = key
         self.work = work
         # Each with the GPUs of its ranks that train, by node.
         self.gangs: dict[Key, tuple[Gang, Counter[str]]] = {}
+        # The speed of the devices that a gang shares, by node, if it shares any.
+        self.speeds: dict[Key, Mapping[str, float]] = {}
         # How often the end was set; only the last timer counts.
         self.timer = 0
 
@@ -134,6 +136,22 @@ class Training:
         else:
             self.end(key)
 
+    def slow(self, key: Key, speeds: Mapping[str, float]) -> None:
+        """A gang shares devices, which compute for it at this part of their speed, by node."""
+        crew = self._crews.get(key)
+        if crew is None or crew.speeds.get(key, {}) == speeds:
+            return
+        crew.speeds[key] = speeds
+        self._slow(crew)
+
+    def _slow(self, crew: _Crew) -> None:
+        """Each node counts with the slowest of the devices that the crew has there."""
+        slowest: dict[str, float] = {}
+        for speeds in crew.speeds.values():
+            for node, speed in speeds.items():
+                slowest[node] = min(speed, slowest.get(node, 1.0))
+        self._time(self.trainer.slow(crew.key, slowest, self._agenda.now))
+
     def end(self, key: Key, *, noticed_s: float = 0.0, whole: bool = False) -> float:
         """A gang no longer trains, whatever became of it; nor do the `whole` crew's others.
 
@@ -146,6 +164,8 @@ class Training:
             del self._crews[key]
             del crew.gangs[key]
             self._resize(crew)
+            if crew.speeds.pop(key, None):
+                self._slow(crew)
         else:
             self._give_up(crew, noticed_s)
         how = crew.work.recipe.checkpoint

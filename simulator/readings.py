@@ -1,5 +1,6 @@
 """What a GPU's counters would show, from what the model knows of it. Pure."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from simulator.hardware.gpus import Gpu
@@ -27,13 +28,22 @@ class Reading(NamedTuple):
     power_w: float
 
 
-def idle(gpu: Gpu | None) -> Reading:
-    return _reading(gpu, 0.0, 0)
-
-
 def busy(gpu: Gpu | None) -> Reading:
     """A job of which only the duration is known: taken to compute all the time."""
     return _reading(gpu, 1.0, CONTEXT_MIB)
+
+
+def sharing(gpu: Gpu | None, duty: float, memory_mib: int) -> Reading:
+    """A rank with a share of a device of which only the duration is known: it uses its share."""
+    return _reading(gpu, duty, memory_mib)
+
+
+def together(gpu: Gpu | None, parts: Sequence[Reading]) -> Reading:
+    """What a device shows that these use together; an idle one if there are none."""
+    if len(parts) == 1:
+        return parts[0]
+    duty = min(1.0, sum(part.duty for part in parts))
+    return _reading(gpu, duty, sum(part.memory_used_mib for part in parts))
 
 
 def training(gpu: Gpu, how: Pace, recipe: Recipe, step_s: float, total_mib: int) -> Reading:

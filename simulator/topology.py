@@ -48,6 +48,12 @@ class NodeModel:
     # What ranks may request beside GPUs, where somebody said: thousandths of cores, bytes of memory.
     resources: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def device_memory_mib(self) -> int:
+        """The memory of each of its devices; 0 if it is not known."""
+        known_gb = self.hardware.gpu.memory_gb if self.hardware is not None else 0.0
+        return self.gpu_memory_mib or int(known_gb * 1024)
+
 
 @dataclass(frozen=True, slots=True)
 class Delays:

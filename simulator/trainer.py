@@ -40,7 +40,18 @@ class Progress(NamedTuple):
 
 
 class _Training:
-    __slots__ = ("alone_s", "done", "nodes", "pace", "recipe", "ring", "since", "step_s", "steps")
+    __slots__ = (
+        "alone_s",
+        "done",
+        "nodes",
+        "pace",
+        "recipe",
+        "ring",
+        "since",
+        "speeds",
+        "step_s",
+        "steps",
+    )
 
     def __init__(
         self,
@@ -61,6 +72,8 @@ class _Training:
         self.done = done
         self.since = 0.0
         self.step_s = alone_s
+        # The part of their speed that its GPUs have, by node, where it shares some; else 1.
+        self.speeds: Mapping[str, float] = {}
 
 
 class Trainer:
@@ -210,14 +223,23 @@ class Trainer:
             changed[key] = None
         return self._moved(list(changed), now)
 
+    def slow(self, key: Key, speeds: Mapping[str, float], now: float) -> list[Key]:
+        """A gang's GPUs compute at this part of their speed, by node: it shares them with others."""
+        gang = self._gangs[key]
+        if gang.speeds == speeds:
+            return []
+        gang.speeds = speeds
+        return self._moved(self.fluid.change(key, self._flow(gang)), now)
+
     def _unhampered_s(self, gang: _Training) -> float:
         """A step with nobody on its links, on nodes as they are now."""
-        if not self._factors:
+        if not self._factors and not gang.speeds:
             return gang.alone_s
-        slow, starved = (
-            min(self._factors.get((name, kind), 1.0) for name in gang.nodes)
-            for kind in (FaultKind.SLOW, FaultKind.STORAGE)
+        factors, speeds = self._factors, gang.speeds
+        slow = min(
+            factors.get((name, FaultKind.SLOW), 1.0) * speeds.get(name, 1.0) for name in gang.nodes
         )
+        starved = min(factors.get((name, FaultKind.STORAGE), 1.0) for name in gang.nodes)
         how = gang.pace
         if slow == 1.0 and starved == 1.0:
             return gang.alone_s

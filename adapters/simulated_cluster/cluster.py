@@ -226,7 +226,7 @@ class SimulatedCluster:
             self._reporter.tell(key, started=tuple(sorted(up)))
         as_one = together(job)
         joins = GangKey(job.id, attempt.number) if as_one and key.rank >= 0 else None
-        gang = Gang(key, attempt.placement, parts, as_one, mishap, joins)
+        gang = Gang(key, attempt.placement, parts, as_one, mishap, joins, attempt.shares)
         if ranks and attempt.placed_at <= self._inherits_at:
             self._machine.start(gang, since_s=self._since_s(asked_at(job, attempt, ranks[0])))
         else:
@@ -261,7 +261,8 @@ class SimulatedCluster:
                 key = GangKey(job.id, attempt.number, incarnation)
                 seen.keys.append(key)
                 seen.left += len(left)
-                self._machine.start(Gang(key, attempt.placement, (Part(left, None, 0, 0.0),)))
+                parts = (Part(left, None, 0, 0.0),)
+                self._machine.start(Gang(key, attempt.placement, parts, shares=attempt.shares))
                 self._machine.stop(key, since_s=since_s)
 
     def _stop_known(self, seen: Seen, job: Job, attempt: Attempt) -> None:

@@ -75,7 +75,7 @@ def node_info(node: NodeModel) -> NodeInfo:
         name=node.name,
         gpus=node.gpus,
         gpu_type=node.gpu_type,
-        gpu_memory_mib=node.gpu_memory_mib,
+        gpu_memory_mib=node.device_memory_mib,
         rack=node.rack,
         labels=dict(node.labels),
         resources=dict(node.resources),

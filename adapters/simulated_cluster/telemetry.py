@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 
-from controlplane.ports import DeviceReading, LinkReading
+from controlplane.ports import DeviceReading, LinkReading, SharerReading
 from simulator import readings
-from simulator.books import Holder
+from simulator.books import Held
 from simulator.machine import Machine
+from simulator.time_slicing import WHOLE, Holder
 from simulator.topology import NodeModel
 
 
 class SimulatedTelemetry:
-    """Answers from the state of the machine; `job_of` says whose a gang is."""
+    """Answers from the state of the machine."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -25,25 +26,49 @@ class SimulatedTelemetry:
             if capacity != float("inf")
         ]
 
-    def _reading(self, node: NodeModel, device: int, holder: Holder | None) -> DeviceReading:
+    def _reading(self, node: NodeModel, device: int, held: tuple[Held, ...]) -> DeviceReading:
         gpu = node.hardware.gpu if node.hardware else None
-        total = node.gpu_memory_mib or int((gpu.memory_gb if gpu else 0.0) * 1024)
-        found = None if holder is None else self._machine.training.pace(holder.gang)
-        if holder is None:
-            read = readings.idle(gpu)
-        elif found is None or gpu is None:
-            read = readings.busy(gpu)
-        else:
-            read = readings.training(gpu, *found, total)
-        job = str(getattr(holder.gang, "job", "")) if holder is not None else ""
+        total = node.device_memory_mib
+        reads = [self._used(node, device, each) for each in held]
+        read = readings.together(gpu, reads)
         return DeviceReading(
             node.name,
             device,
-            job,
+            _job(held[0].holder) if held else "",
             round(read.duty, 4),
             read.memory_used_mib,
             total,
             read.temperature_c,
             read.power_w,
-            None if holder is None else holder.rank,
+            held[0].holder.rank if held else None,
+            tuple(map(_sharer, held, reads)) if _is_shared(held) else (),
         )
+
+    def _used(self, node: NodeModel, device: int, held: Held) -> readings.Reading:
+        gpu = node.hardware.gpu if node.hardware else None
+        found = self._machine.training.pace(held.holder.gang)
+        if found is not None and gpu is not None:
+            return readings.training(gpu, *found, held.memory_mib)
+        if held.share == WHOLE:
+            return readings.busy(gpu)
+        speed = self._machine.speed(held.holder, node.name, device)
+        return readings.sharing(gpu, held.share / WHOLE * speed, held.memory_mib)
+
+
+def _is_shared(held: tuple[Held, ...]) -> bool:
+    return bool(held) and held[0].share < WHOLE
+
+
+def _sharer(held: Held, read: readings.Reading) -> SharerReading:
+    return SharerReading(
+        _job(held.holder),
+        held.holder.rank,
+        held.share,
+        round(read.duty, 4),
+        read.memory_used_mib,
+        held.memory_mib,
+    )
+
+
+def _job(holder: Holder) -> str:
+    return str(getattr(holder.gang, "job", ""))

@@ -67,4 +67,4 @@ def _servers(spec: JobSpec) -> int:
 
 
 def _gpus(spec: JobSpec) -> int:
-    return sum(role.gpus * role.replicas for role in spec.roles if not role.serves)
+    return sum(role.devices_of_rank * role.replicas for role in spec.roles if not role.serves)
