@@ -27,7 +27,7 @@ spelt in any case. What is not said otherwise is the same for all kinds:
 | backoffLimit, or the annotation `muster.dev/restart-limit` (a TrainJob has no such field) | 6 | 0 or more |
 | activeDeadlineSeconds, ttlSecondsAfterFinished | none | 0 to ten years |
 | schedulingPolicy.queue | the annotation `muster.dev/queue`, Kueue's or KAI's label, or default | it cannot change later |
-| schedulingPolicy.priorityClass | normal | low, normal, high; or a number in the annotation `muster.dev/priority` |
+| schedulingPolicy.priorityClass | normal | low, normal, high; any other name is kept for the cluster and counts as 0 here, with a warning; or a number in the annotation `muster.dev/priority` |
 | schedulingPolicy.minAvailable | all replicas | 0 to 10,000 |
 | schedulingPolicy.scheduleTimeoutSeconds | 600 | 0 to ten years |
 | the annotation `muster.dev/image-timeout-seconds` | 300 | 0 to ten years |

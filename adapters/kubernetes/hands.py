@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from adapters.kubernetes.binding import Bind
 from adapters.kubernetes.connection import Connection
-from adapters.kubernetes.errors import AlreadyExists, ApiError, Conflict, NotFound
+from adapters.kubernetes.errors import AlreadyExists, ApiError, Conflict, NotFound, Refused
 from adapters.kubernetes.eyes import WATCHED, Eyes
 from adapters.kubernetes.marks import INSTANCE, JOB_ID, Document, labels_of, name_of
 from adapters.kubernetes.plan import Patch, Ref
 from adapters.kubernetes.reflector import uid_of
-from adapters.kubernetes.resources import RESOURCES, Resource, resource_of
+from adapters.kubernetes.resources import PRIORITY_CLASSES, RESOURCES, Resource, resource_of
 
 _log = logging.getLogger("muster.kubernetes")
 
@@ -28,6 +28,29 @@ class Hands:
         self._connection = connection
         self._eyes = eyes
         self._pod_groups = pod_groups
+        # The value of a priority class never changes, so each is asked for once.
+        self._priorities: dict[str, int] = {}
+
+    async def priorities(self, names: Iterable[str]) -> dict[str, int]:
+        """The values of the priority classes that the cluster has; others are left out.
+
+        Raises ApiError if the server could not be asked. A server that does not let us look is
+        one without classes.
+        """
+        await _together(self._priority(name) for name in names if name not in self._priorities)
+        return {name: self._priorities[name] for name in names if name in self._priorities}
+
+    async def _priority(self, name: str) -> None:
+        try:
+            found = await self._connection.get(PRIORITY_CLASSES.one("", name))
+        except NotFound:
+            return
+        except Refused as error:
+            _log.warning(
+                "priority class %s counts as 0, because it cannot be read: %s", name, error
+            )
+            return
+        self._priorities[name] = int(found.get("value") or 0)
 
     async def create(
         self, documents: Sequence[Mapping[str, Any]], still: StillWanted

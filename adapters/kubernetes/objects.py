@@ -21,12 +21,20 @@ class Rendering:
     """A job's documents; what is the same for all of its ranks is worked out once.
 
     `owner` is the object that everything hangs on, so that deleting it takes everything along.
+    `priorities` are the values of the cluster's priority classes that the job names; a class that
+    is not among them counts as 0.
     """
 
     def __init__(
-        self, job: Job, kind: Kind, site: Site | None = None, owner: Owner | None = None
+        self,
+        job: Job,
+        kind: Kind,
+        site: Site | None = None,
+        owner: Owner | None = None,
+        priorities: Mapping[str, int] | None = None,
     ) -> None:
         self.job = job
+        self._priorities = priorities or {}
         self._kind = kind
         self.site = site or Site()
         self._owner = owner
@@ -108,7 +116,7 @@ class Rendering:
     def pod_group(self, found: Document | None) -> dict[str, Any]:
         """The gang as the site's gang scheduler wants it told; `found` is what it says now."""
         queue_now = ((found or {}).get("spec") or {}).get("queue", "")
-        group = pod_group(self._gang, queue_now=queue_now)
+        group = pod_group(self._gang, self._priorities, queue_now=queue_now)
         return self._ours(gang_schedulers.document(self.site.gang, group))
 
     def autoscalers(self) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from adapters.kubernetes.gang_schedulers import membership
 from adapters.kubernetes.site import Binding, Site
 from adapters.kubernetes.supplies import supplied
 from controlplane.kinds.kind import Files, Told
+from controlplane.kinds.pod_group import over_ssh
 from controlplane.model import JobSpec, RestartRule, RestartScope, Role
 from controlplane.quantities import NOTHING, parse
 from controlplane.requests import Quantities, pod_requests, supplies_of
@@ -73,6 +74,7 @@ class RolePods:
         self._speaker = speaker
         self._asked = pod_requests(template)
         self._restart = pod_restart(spec, role)
+        self._scheduler = scheduler_of(spec, template, site)
         self._membership = membership(site.gang, group, role.name)
 
     def pod(self, told: Told, labels: Mapping[str, str], binding: Binding) -> dict[str, Any]:
@@ -137,8 +139,8 @@ class RolePods:
         return [_modest(each, self._asked) for each in found]
 
     def _place(self, spec: dict[str, Any], binding: Binding) -> None:
-        if self._site.gang or self._site.scheduler:
-            spec["schedulerName"] = self._site.gang or self._site.scheduler
+        if self._scheduler:
+            spec["schedulerName"] = self._scheduler
         if binding.node:
             spec["nodeName"] = binding.node
 
@@ -182,6 +184,18 @@ def pod_restart(spec: JobSpec, role: Role) -> str:
     return POD_RESTART[role.restart] if spec.restart.scope is RestartScope.RANK else "Never"
 
 
+def scheduler_of(spec: JobSpec, template: Mapping[str, Any], site: Site) -> str:
+    """The scheduler of a pod made from this template; "" leaves it to the cluster's default.
+
+    A gang scheduler gets only pods whose template names none; those of an MPIJob v2beta1 it gets
+    in any case, as the operators have it.
+    """
+    own = str((template.get("spec") or {}).get("schedulerName") or "")
+    if site.gang:
+        return site.gang if over_ssh(spec) else own or site.gang
+    return site.scheduler or own
+
+
 def environment(
     container: Mapping[str, Any], told: Told, binding: Binding
 ) -> list[Mapping[str, Any]]:
@@ -212,9 +226,14 @@ def notices(spec: JobSpec, role: Role, site: Site) -> list[Notice]:
     if asked:
         told = f"the pods of {role.name} have restartPolicy {used}, by their role's rule {role.restart}; {asked!r} in the template is not used"
         found.append(Notice("SetPodTemplateRestartPolicy", told, "Warning"))
-    scheduler, ours = template.get("schedulerName"), site.gang or site.scheduler
-    if ours and scheduler and scheduler != ours:
-        told = f"the pods of {role.name} are scheduled by {ours}; {scheduler!r} in the template is not used"
+    asked, ours = template.get("schedulerName"), site.gang or site.scheduler
+    if ours and asked and asked != ours:
+        used = scheduler_of(spec, role.template, site)
+        told = f"the pods of {role.name} are scheduled by {used}; "
+        if used == asked:
+            told += f"their template names it, so {ours} does not place them with their gang"
+        else:
+            told += f"{asked!r} in the template is not used"
         found.append(Notice("SetPodTemplateSchedulerName", told, "Warning"))
     return found
 

@@ -37,6 +37,8 @@ RESOURCES = {
         Resource("HorizontalPodAutoscaler", "/apis/autoscaling/v2", "horizontalpodautoscalers"),
     )
 }
+# Of the whole cluster, made by its administrators, and only looked at.
+PRIORITY_CLASSES = Resource("PriorityClass", "/apis/scheduling.k8s.io/v1", "priorityclasses")
 # A gang scheduler's own kind, by the apiVersion that it has there.
 POD_GROUPS = {
     version: Resource("PodGroup", f"/apis/{version}", "podgroups")

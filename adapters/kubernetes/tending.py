@@ -18,6 +18,7 @@ from typing import Any
 from adapters.kubernetes import sightings
 from adapters.kubernetes.binding import binds
 from adapters.kubernetes.clearing import BeforeDeletion, Clearing
+from adapters.kubernetes.errors import ApiError
 from adapters.kubernetes.eyes import Eyes
 from adapters.kubernetes.glances import (
     conflicts_of,
@@ -46,6 +47,7 @@ from adapters.kubernetes.work import Work, as_running, is_current, runs_made, st
 from controlplane.commands import ReportRanks
 from controlplane.effects import LaunchGang, StopGang
 from controlplane.job import Job
+from controlplane.kinds.pod_group import priority_classes
 from controlplane.kinds.registry import kind_of
 
 # What changes within this time is looked at together.
@@ -269,8 +271,11 @@ class Tending:
         observed = self._observed(work)
         if job.attempt is not None:
             up = [i for i, name in enumerate(rendering.names) if is_up(observed, name)]
+            priorities = await self._priorities(job)
+            if priorities is None:
+                return _patience(work)
             rendering = Rendering(
-                as_running(job, up), kind_of(job.spec), self._site, self._owner_of(job)
+                as_running(job, up), kind_of(job.spec), self._site, self._owner_of(job), priorities
             )
         keys = await make_key_pair() if self._needs_keys(rendering, observed) else ("", "")
         planned = plan(rendering, observed, lambda: keys)
@@ -295,6 +300,16 @@ class Tending:
         if work.unsure or troubles or planned.conflicts:
             return _patience(work)
         return None
+
+    async def _priorities(self, job: Job) -> dict[str, int] | None:
+        """The priority classes that a pod group is made by; None if they are not known now."""
+        if not self._site.gang or job.finished:
+            return {}
+        try:
+            return await self._hands.priorities(priority_classes(job.spec))
+        except ApiError as error:
+            _log.warning("job %s: its priority classes are asked for again: %s", job.id, error)
+            return None
 
     def _observed(self, work: Work) -> Observed:
         return {**work.strangers, **work.extra, **self._eyes.of_job(work.id)}

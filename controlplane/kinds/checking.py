@@ -34,8 +34,11 @@ MANAGERS = (MUSTER, TRAINING_OPERATOR, MULTIKUEUE)
 
 
 def is_external(managed_by: str | None) -> bool:
-    """Whether another controller runs the job, so that Muster leaves it alone."""
-    return (managed_by or "") not in OUR_NAMES
+    """Whether another controller runs the job, so that Muster leaves it alone.
+
+    None means that the manifest does not say. An empty name is no name of ours.
+    """
+    return managed_by is not None and managed_by not in OUR_NAMES - {""}
 
 
 # ------------------------------------------------------------------ single values

@@ -73,9 +73,14 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     template: PodTemplate | None = None
 
 
-def read(style: Listed, metadata: Metadata, spec: Any, findings: Findings) -> Submission:
+def read(
+    style: Listed, metadata: Metadata, spec: Any, findings: Findings, *, port: int | None = None
+) -> Submission:
+    """The job that a manifest in the list style means; `port` is for entries that name none."""
     chief, index = _chief(style, spec, findings)
-    roles = _roles(style, spec.replicaSpecs, chief, findings)
+    roles = _roles(style, spec.replicaSpecs, chief, findings, port)
+    if spec.schedulerName:
+        roles = tuple(_scheduled_by(spec.schedulerName, role) for role in roles)
     options = {
         style.image: getattr(spec, style.image) or style.default_image,
         "terminationPolicy": {style.chief: {"replicaName": chief, style.place: index}},
@@ -130,8 +135,16 @@ def _runtime_id(metadata: Metadata) -> str:
     return digest[:4]
 
 
+def _scheduled_by(scheduler: str, role: Role) -> Role:
+    """The role with its job's scheduler in its template, unless that names one itself."""
+    pod = role.template.get("spec", {})
+    if pod.get("schedulerName"):
+        return role
+    return replace(role, template={**role.template, "spec": {**pod, "schedulerName": scheduler}})
+
+
 def _roles(
-    style: Listed, entries: Sequence[Any], chief: str, findings: Findings
+    style: Listed, entries: Sequence[Any], chief: str, findings: Findings, port: int | None
 ) -> tuple[Role, ...]:
     if not entries:
         findings.required(PATH, "at least one entry is needed")
@@ -143,13 +156,21 @@ def _roles(
         if named in found:
             findings.duplicate(f"{path}.{style.type}", f"{named} is given twice")
         elif checking.check_choice(f"{path}.{style.type}", named, style.types, findings):
-            found[named] = _role(style, path, named, entry, chief, findings)
+            found[named] = _role(style, path, named, entry, chief, findings, port)
     if chief in style.types and chief not in found:
         findings.required(PATH, f"{chief} decides the job and is not there")
     return tuple(found[named] for named in style.types if named in found)
 
 
-def _role(style: Listed, path: str, type: str, entry: Any, chief: str, findings: Findings) -> Role:
+def _role(
+    style: Listed,
+    path: str,
+    type: str,
+    entry: Any,
+    chief: str,
+    findings: Findings,
+    shared_port: int | None,
+) -> Role:
     framework = style.framework
     if entry.template is None:
         findings.required(f"{path}.template", "a template is needed")
@@ -162,7 +183,7 @@ def _role(style: Listed, path: str, type: str, entry: Any, chief: str, findings:
         ReplicaSpec(template=entry.template, replicas=entry.replicas),
         findings,
         container=framework.container,
-        port=(framework.port_name, port or framework.port),
+        port=(framework.port_name, port or shared_port or framework.port),
         restart=RestartRule.EXIT_CODE,
         serves=style.types[type] in framework.serving,
     )

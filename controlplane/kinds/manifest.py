@@ -38,7 +38,8 @@ RESTART_SCOPE_ANNOTATION = "muster.dev/restart-scope"
 RESTART_LIMIT_ANNOTATION = "muster.dev/restart-limit"
 # How long a starting job waits for an image that cannot be had before it has failed.
 IMAGE_TIMEOUT_ANNOTATION = "muster.dev/image-timeout-seconds"
-# Priority classes live in a Kubernetes cluster; without one, these names are known.
+# The values of the priority classes that Muster knows itself. Any other name is kept, for clusters
+# that have a class of that name.
 PRIORITY_CLASSES = {"": 0, "low": -1_000, "normal": 0, "high": 1_000}
 POLICY = "spec.runPolicy"
 
@@ -111,7 +112,7 @@ def policy_of(
         checking.check_range(
             where(field), getattr(policy, field), 0, checking.SECONDS_MAX, findings
         )
-    if policy.managedBy:
+    if policy.managedBy is not None:
         checking.check_choice(where("managedBy"), policy.managedBy, managers, findings)
     asked = policy.cleanPodPolicy
     if asked and checking.check_choice(where("cleanPodPolicy"), asked, CleanPods, findings):
@@ -176,10 +177,10 @@ def _priority_of(metadata: Metadata, gang: SchedulingPolicy, where: str, finding
         name = told
     if name not in PRIORITY_CLASSES:
         known = ", ".join(name for name in PRIORITY_CLASSES if name)
-        findings.unsupported(
-            f"{where}.priorityClass",
-            f"{shown(name)!r} is unknown; say one of {known}, "
-            f"or a number in the annotation {PRIORITY_ANNOTATION}",
+        findings.warn(
+            f"{where}.priorityClass: the value of {shown(name)!r} is not known here, so the job has "
+            f"priority 0 (known are {known}); to give it another one, "
+            f"set the annotation {PRIORITY_ANNOTATION} to a number",
         )
     return PRIORITY_CLASSES.get(name, 0)
 

@@ -59,7 +59,7 @@ def read_roles(
     generation: Generation, given: Mapping[str, ReplicaSpec] | None, findings: Findings
 ) -> tuple[Role, ...]:
     """The launcher and the workers; roles may be spelt in any case."""
-    if not given:
+    if given is None:
         findings.required(MPI.path, "a Launcher is needed, and Workers for it to launch on")
         return ()
     found: dict[str, ReplicaSpec] = {}

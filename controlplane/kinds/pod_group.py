@@ -71,21 +71,26 @@ def _scheduling_policy(spec: JobSpec) -> Mapping[str, Any]:
 
 def _queue(spec: JobSpec) -> str:
     """Ours, which is named after Volcano's; the MPI operator also looks for an annotation."""
-    if _over_ssh(spec) and spec.queue == DEFAULT_QUEUE:
+    if over_ssh(spec) and spec.queue == DEFAULT_QUEUE:
         return spec.annotations.get(VOLCANO_QUEUE, "")
     return spec.queue
 
 
-def _over_ssh(spec: JobSpec) -> bool:
+def over_ssh(spec: JobSpec) -> bool:
     """Whether the operator would be the MPI operator, which has habits of its own."""
     return (spec.kind, spec.version) == ("MPIJob", "kubeflow.org/v2beta1")
 
 
 def _priority_class(spec: JobSpec, policy: Mapping[str, Any]) -> str:
     named: str = policy.get("priorityClass") or ""
-    if not named and (_over_ssh(spec) or spec.kind == "TrainJob"):
+    if not named and (over_ssh(spec) or spec.kind == "TrainJob"):
         named = next((name for name in map(_class_of, spec.roles) if name), "")
     return named
+
+
+def priority_classes(spec: JobSpec) -> frozenset[str]:
+    """The priority classes that the pod templates name, by which roles are ordered."""
+    return frozenset(name for name in map(_class_of, spec.roles) if name)
 
 
 def _class_of(role: Role) -> str:

@@ -301,6 +301,8 @@ class PyTorchListSpec(legacy.Spec, frozen=True, forbid_unknown_fields=True, kw_o
     pytorchImage: str = ""
     # Which library the ranks talk through; it is the program's business.
     backend: str = ""
+    # Until the first release the port was said once for all, and as text.
+    masterPort: int | str | None = None
     terminationPolicy: MasterPolicy | None = None
 
 
@@ -313,7 +315,19 @@ class PyTorchJobV1Alpha1(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_list(job: PyTorchJobV1Alpha1, findings: Findings) -> Submission:
-    return legacy.read(LISTED, job.metadata, job.spec, findings)
+    port = _port_of_2018(job.spec.masterPort, findings)
+    return legacy.read(LISTED, job.metadata, job.spec, findings, port=port)
+
+
+def _port_of_2018(given: int | str | None, findings: Findings) -> int | None:
+    """The port that stands in the spec itself, as a number or as text; None if it cannot be one."""
+    if isinstance(given, str):
+        if not (given.isascii() and given.isdigit() and len(given) <= 9):
+            findings.invalid("spec.masterPort", f"{shown(given)!r} is not the number of a port")
+            return None
+        given = int(given)
+    fits = checking.check_range("spec.masterPort", given, 1, checking.PORT_MAX, findings)
+    return given if fits else None
 
 
 def write_list(job: Submission) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def _tf_config(gang: Gang) -> Callable[[int], str]:
             "worker": {str(index): hosts["Worker"][index]} if role.name == "Worker" else {},
             "ps": [servers[index]] if role.name == "PS" else servers,
         }
-        return _json({"sparseCluster": cluster, "task": _task(spec, rank)})
+        return _json({"cluster": cluster, "task": _task(spec, rank)})
 
     return sparse if spec.options.get("enableDynamicWorker") else _dense(spec, hosts)
 

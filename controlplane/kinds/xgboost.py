@@ -28,7 +28,7 @@ OLDER = ("xgboostjob.kubeflow.org/v1", "xgboostjob.kubeflow.org/v1alpha1")
 
 
 class XGBoostJobSpec(FlatPolicy, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    xgbReplicaSpecs: dict[str, ReplicaSpec] = {}
+    xgbReplicaSpecs: dict[str, ReplicaSpec] | None = None
     runPolicy: RunPolicy = RunPolicy()
 
 
@@ -44,8 +44,9 @@ class XGBoostJob(Struct, frozen=True, forbid_unknown_fields=True):
 
 def read(job: XGBoostJob, findings: Findings) -> Submission:
     given = job.spec.xgbReplicaSpecs
-    roles = kubeflow.read_roles(XGB, given, findings)
-    if not any(key.lower() == "master" for key in given):
+    # An empty map lacks its Master only; a map that is missing is named as well.
+    roles = kubeflow.read_roles(XGB, given, findings) if given != {} else ()
+    if not any(key.lower() == "master" for key in given or ()):
         findings.required(f"{XGB.path}[Master]", "a master is needed to decide the job")
     kubeflow.require_one(XGB, "Master", given, findings)
     policy, flat = kubeflow.run_policy(job.spec, findings)

@@ -120,6 +120,8 @@ ELSEWHERE = {
     Right("get", "", "pods"),
     Right("get", "", "services"),
     Right("get", "", "configmaps"),
+    # Only where gangs are left to another scheduler.
+    Right("get", "scheduling.k8s.io", "priorityclasses"),
     # When a job is deleted while it is tended, its TensorBoard goes by name.
     Right("delete", "apps", "deployments"),
 }

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from adapters.kubernetes.marks import Document
 from adapters.kubernetes.operator.resources import Resource
 from adapters.kubernetes.ownership import RESOURCE
+from controlplane.kinds.checking import is_external
 from controlplane.kinds.kind import Submission
 from controlplane.kinds.registry import read_manifest
 from controlplane.kinds.trainer import OURS as TRAINER
-from controlplane.model import OUR_NAMES
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 # What of an object's metadata is part of the job; the rest is the cluster's.
@@ -22,9 +22,11 @@ QUEUE_MARKS = {
     "kueue": ("kueue.x-k8s.io/queue-name",),
     "volcano": ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name"),
 }
-# Where the kinds say who runs a job.
-_MANAGERS = (("runPolicy", "managedBy"), ("managedBy",), ("managed_by",))
-_OURS = OUR_NAMES | {TRAINER}
+# Where the kinds say who runs a job. In the native form an empty name is the same as none.
+_NATIVE = ("managed_by",)
+_MANAGERS = (("runPolicy", "managedBy"), ("managedBy",), _NATIVE)
+# What a controller is called that a manifest names with an empty text.
+NAMELESS = "another controller, because managedBy is empty"
 
 
 def trimming(resource: Resource) -> Callable[[dict[str, Any]], Document]:
@@ -80,8 +82,10 @@ def left_to(document: Document, leave: Collection[str] = ()) -> str:
         found: Any = spec
         for part in path:
             found = found.get(part) if isinstance(found, Mapping) else None
-        if isinstance(found, str) and found not in _OURS:
-            return found
+        if path == _NATIVE and found == "":
+            continue
+        if isinstance(found, str) and found != TRAINER and is_external(found):
+            return found or NAMELESS
     metadata = document["metadata"]
     said = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
     for scheduler in sorted(leave):

@@ -65,6 +65,33 @@ async def test_the_nodes_may_be_left_to_the_cluster_s_scheduler(api: FakeKuberne
         assert all("schedulerName" not in pod["spec"] for pod in plane.pods)
 
 
+GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups")
+CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses")
+
+
+def of_class(name: str, replicas: int, cpu: int, priority: str) -> Role:
+    asks = {"requests": {"cpu": str(cpu)}}
+    container = {"name": "main", "image": "i", "resources": asks}
+    template = {"spec": {"containers": [container], "priorityClassName": priority}}
+    return Role(name=name, replicas=replicas, template=template)
+
+
+@pytest.mark.parametrize(("known", "cpus"), [(True, "2"), (False, "20")])
+async def test_a_pod_group_counts_the_roles_of_the_highest_priority_class_first(
+    api: FakeKubernetes, known: bool, cpus: str
+) -> None:
+    for name, value in (("low", 10), ("high", 1000)) if known else ():
+        metadata = {"name": name}
+        api.store.create(CLASSES, "", {"metadata": metadata, "value": value})
+    roles = (of_class("worker", 4, 10, "low"), of_class("ps", 2, 1, "high"))
+    async with control_plane(api, gang="scheduler-plugins-scheduler") as plane:
+        await plane.submit("train", spec(roles=roles, min_available=2))
+        await plane.until(lambda: bool(api.store.all(GROUPS)))
+        (group,) = api.store.all(GROUPS)
+        assert group["spec"]["minMember"] == 2
+        assert group["spec"]["minResources"] == {"cpu": cpus}
+
+
 @pytest.mark.parametrize(("clean", "left"), [(CleanPods.ALL, 0), (CleanPods.NONE, 2)])
 async def test_what_is_kept_of_a_finished_job_is_what_it_asks_for(
     api: FakeKubernetes, clean: CleanPods, left: int

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from adapters.kubernetes.pods import environment
 from adapters.kubernetes.site import Binding, Site, owner
 from controlplane.kinds.kind import Files, Kind, Told
@@ -134,6 +136,27 @@ def test_a_site_binds_pods_and_shows_them_their_devices() -> None:
     assert (found["nodeName"], found["schedulerName"]) == ("node-0", "muster")
     assert ("NVIDIA_VISIBLE_DEVICES", "0,1") in env(found["containers"][0])
     assert [notice.reason for notice in rendered.notices()] == ["SetPodTemplateSchedulerName"]
+
+
+@pytest.mark.parametrize(
+    ("of", "own", "used", "warned"),
+    [
+        ({}, "", "volcano", False),
+        ({}, "volcano", "volcano", False),
+        ({}, "mine", "mine", True),
+        ({"kind": "MPIJob", "version": "kubeflow.org/v2beta1"}, "mine", "volcano", True),
+    ],
+)
+def test_a_gang_scheduler_leaves_a_template_its_own_scheduler(
+    of: dict[str, str], own: str, used: str, warned: bool
+) -> None:
+    named = {"schedulerName": own} if own else {}
+    template = {"spec": {"containers": [{"name": "main"}], **named}}
+    rendered = rendering(job(spec(role(replicas=1, template=template), **of)), Site(gang="volcano"))
+    assert rendered.pod(0)["spec"]["schedulerName"] == used
+    notices = rendered.notices()
+    assert [each.reason for each in notices] == ["SetPodTemplateSchedulerName"] * warned
+    assert all(own in each.message and "volcano" in each.message for each in notices)
 
 
 def test_everything_hangs_on_the_owner() -> None:

@@ -4,7 +4,9 @@ import pytest
 
 from controlplane.kinds.checking import check_change, is_external
 from controlplane.kinds.findings import Findings
-from controlplane.kinds.registry import read_manifest
+from controlplane.kinds.kind import Gang
+from controlplane.kinds.pod_group import pod_group
+from controlplane.kinds.registry import read_manifest, write_manifest
 from tests.controlplane.kinds.manifests import changed, problems, replica, tfjob
 
 TFJOB = tfjob(Worker=replica(1000))
@@ -16,7 +18,7 @@ LIMIT = "muster.dev/restart-limit"
     ("managed_by", "external"),
     [
         (None, False),
-        ("", False),
+        ("", True),
         ("muster.dev/muster", False),
         ("kubeflow.org/training-operator", False),
         ("kubeflow.org/mpi-operator", False),
@@ -32,7 +34,7 @@ def test_only_known_controllers_may_be_named():
     document = changed(TFJOB, POLICY, {"managedBy": "kueue.x-k8s.io/multikueue"})
     assert read_manifest(document).spec.managed_by == "kueue.x-k8s.io/multikueue"
 
-    for name in ("other-job-controller", "kubeflow.org/mpi-operator"):
+    for name in ("other-job-controller", "kubeflow.org/mpi-operator", ""):
         document = changed(TFJOB, POLICY, {"managedBy": name})
         assert problems(document) == [("NotSupported", "spec.runPolicy.managedBy")]
 
@@ -105,3 +107,25 @@ def test_annotations_are_checked_too():
     assert {field for _, field in problems(document)} == {
         f"metadata.annotations[{name}]" for name in annotations
     }
+
+
+@pytest.mark.parametrize("name", ["vip", "system-node-critical", "a.b-c"])
+def test_a_priority_class_may_have_any_name_and_is_kept(name):
+    policy = {"schedulingPolicy": {"priorityClass": name}}
+    job = read_manifest(changed(TFJOB, POLICY, policy))
+
+    assert job.spec.priority == 0
+    assert len(job.warnings) == 1
+    assert name in job.warnings[0]
+    written = write_manifest(job)
+    assert written["spec"]["runPolicy"]["schedulingPolicy"]["priorityClass"] == name
+    gang = Gang(job.namespace, job.name, job.spec)
+    assert pod_group(gang).priority_class == name
+
+
+def test_a_number_in_an_annotation_gives_any_class_its_value():
+    document = changed(TFJOB, POLICY, {"schedulingPolicy": {"priorityClass": "vip"}})
+    document["metadata"]["annotations"] = {"muster.dev/priority": "70"}
+    job = read_manifest(document)
+
+    assert (job.spec.priority, job.warnings) == (70, ())

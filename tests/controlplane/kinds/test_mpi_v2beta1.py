@@ -392,3 +392,13 @@ def test_every_launcher_that_failed_counts_and_the_last_ones_words_are_passed_on
 
 def test_workers_come_and_go_while_the_launcher_runs_on():
     assert read(KIND, job()).spec.roles[-1].is_elastic
+
+
+@pytest.mark.parametrize(
+    ("specs", "field"),
+    [({}, "spec.mpiReplicaSpecs[Launcher]"), (None, "spec.mpiReplicaSpecs")],
+)
+@pytest.mark.parametrize("version", ["v2beta1", "v1", "v1alpha2"])
+def test_an_empty_map_lacks_its_launcher_and_a_missing_one_lacks_the_map(version, specs, field):
+    document = manifest("MPIJob", f"kubeflow.org/{version}", {"mpiReplicaSpecs": specs})
+    assert problems(KIND, document) == [("Required", field)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controlplane.kinds.registry import read_manifest
+from controlplane.kinds.registry import read_manifest, write_manifest
 from controlplane.model import DoneWhen, RestartRule
 from tests.controlplane.kinds.manifests import (
     V1ALPHA1,
@@ -216,3 +216,50 @@ def test_in_the_list_style_ranks_are_named_by_their_rank():
     }
     assert tell(2).env["MASTER_ADDR"] == "train-master-ab12-0"
     assert tell(2).labels["task_index"] == "2"
+
+
+def printed(port=None, own=None, **spec):
+    """A manifest in the list style, as the operator's first talk printed it."""
+    if port is not None:
+        spec["masterPort"] = port
+    entries = [
+        {"replicas": n, "replicaType": sort, "template": template("pytorch")}
+        for n, sort in ((1, "MASTER"), (2, "WORKER"))
+    ]
+    if own is not None:
+        entries[0]["masterPort"] = own
+    return manifest("PyTorchJob", {"replicaSpecs": entries, **spec}, V1ALPHA1)
+
+
+@pytest.mark.parametrize(
+    ("port", "own", "meets_at"),
+    [
+        ("23457", None, "23457"),
+        (23458, None, "23458"),
+        ("23457", 9999, "9999"),
+        (None, None, "23456"),
+    ],
+)
+def test_the_port_may_stand_in_the_spec_itself_and_be_text(port, own, meets_at):
+    document = printed(port, own, backend="tcp")
+
+    assert [told(document)(rank).env["MASTER_PORT"] for rank in range(3)] == [meets_at] * 3
+    again = write_manifest(read_manifest(document))
+    assert read_manifest(again) == read_manifest(document)
+
+
+@pytest.mark.parametrize(
+    "port", ["", "port", "-1", "0", "70000", 0, 70000, "9" * 30, "\u0662\u0663"]
+)
+def test_a_port_that_is_none_is_refused(port):
+    assert problems(printed(port)) == [("Invalid", "spec.masterPort")]
+
+
+def test_a_scheduler_named_for_the_whole_job_is_that_of_its_pods():
+    document = printed(schedulerName="volcano")
+    document["spec"]["replicaSpecs"][1]["template"]["spec"]["schedulerName"] = "mine"
+    job = read_manifest(document)
+
+    named = [role.template["spec"]["schedulerName"] for role in job.spec.roles]
+    assert named == ["volcano", "mine"]
+    assert read_manifest(write_manifest(job)) == job

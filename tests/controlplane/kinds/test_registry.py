@@ -206,11 +206,6 @@ CONTAINER = (*WORKER, "template", "spec", "containers", 0)
             "invalid_manifest",
             "cleanPodPolicy",
         ),
-        (
-            changed(TFJOB, ("spec", "runPolicy"), {"schedulingPolicy": {"priorityClass": "vip"}}),
-            "invalid_manifest",
-            "priorityClass",
-        ),
     ],
 )  # fmt: skip
 def test_a_manifest_that_makes_no_sense_is_refused_with_the_reason(document, code, told):

@@ -102,10 +102,10 @@ def test_dynamic_workers_learn_only_what_never_changes():
     ]
     servers = ["train-ps-0.team.svc:2222", "train-ps-1.team.svc:2222"]
     assert json.loads(tell(3).env["TF_CONFIG"]) == {
-        "sparseCluster": {"worker": {"1": "train-worker-1.team.svc:2222"}, "ps": servers},
+        "cluster": {"worker": {"1": "train-worker-1.team.svc:2222"}, "ps": servers},
         "task": {"type": "worker", "index": 1},
     }
-    assert json.loads(tell(1).env["TF_CONFIG"])["sparseCluster"] == {
+    assert json.loads(tell(1).env["TF_CONFIG"])["cluster"] == {
         "worker": {},
         "ps": servers[1:],
     }

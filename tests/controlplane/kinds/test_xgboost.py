@@ -48,6 +48,7 @@ def test_a_master_alone_knows_of_no_workers(roles):
         (xgboostjob(Master=2), [("Forbidden", "spec.xgbReplicaSpecs[Master].replicas")]),
         (xgboostjob(Master=None), [("Forbidden", "spec.xgbReplicaSpecs[Master].replicas")]),
         (xgboostjob(Master=1, Chief=1), [("NotSupported", "spec.xgbReplicaSpecs[Chief]")]),
+        (xgboostjob(), [("Required", "spec.xgbReplicaSpecs[Master]")]),
         (
             manifest("XGBoostJob", {}),
             [("Required", "spec.xgbReplicaSpecs"), ("Required", "spec.xgbReplicaSpecs[Master]")],

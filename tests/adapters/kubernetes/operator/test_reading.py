@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from adapters.kubernetes.operator.reading import LAST_APPLIED, left_to, read, written_version
+from adapters.kubernetes.operator.reading import (
+    LAST_APPLIED,
+    NAMELESS,
+    left_to,
+    read,
+    written_version,
+)
 from adapters.kubernetes.operator.resources import resources
 from adapters.kubernetes.ownership import RESOURCE
 from controlplane.errors import Rejected
@@ -84,6 +90,9 @@ def test_a_resource_without_a_spec_is_refused_with_the_field() -> None:
             "kueue.x-k8s.io/multikueue",
         ),
         ({"managed_by": "example.com/other"}, {}, (), "example.com/other"),
+        ({"runPolicy": {"managedBy": ""}}, {}, (), NAMELESS),
+        ({"managedBy": ""}, {}, (), NAMELESS),
+        ({"managed_by": ""}, {}, (), ""),
         ({"runPolicy": "nonsense"}, {}, (), ""),
         ("nonsense", {}, (), ""),
         ({}, {"kueue.x-k8s.io/queue-name": "a"}, (), ""),
