@@ -18,7 +18,15 @@ from controlplane.scheduling.preemption import from_others, own_victims
 from controlplane.scheduling.quota import QuotaTree
 from controlplane.scheduling.quotas import Quotas, Share, is_over
 from controlplane.scheduling.snapshot import Snapshot
-from controlplane.scheduling.victims import Eviction, Search, Victim, in_order
+from controlplane.scheduling.victim_domains import fewest_victims
+from controlplane.scheduling.victims import (
+    Eviction,
+    Search,
+    Victim,
+    in_order,
+    no_doubles,
+    ranks_given_by,
+)
 
 # So often a gang may have been evicted and still be evicted for one that borrows as well.
 EVICTED_FOR_SHARES_MAX = 3
@@ -29,7 +37,7 @@ _ALL: Share = (inf, inf)
 Lines = dict[str, list[Victim]]
 
 
-def fair(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
+def fair(snapshot: Snapshot, gang: Gang, flavor: str, by_domain: bool) -> Eviction | None:
     quotas = Quotas(snapshot, gang, flavor)
     lacking = quotas.lacking()
     others = from_others(snapshot, gang, lacking)
@@ -40,12 +48,14 @@ def fair(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
     if not is_owed:
         others = [victim for victim in others if _evicted(victim) < EVICTED_FOR_SHARES_MAX]
     pool = quotas.useful([*own_victims(snapshot, gang), *others], lacking)
-    lines: Lines = {}
-    candidates = in_order(snapshot, pool, gang.queue)
-    for victim in candidates:
-        lines.setdefault(victim.queue, []).append(victim)
-    order, rules = _fair_order(snapshot, quotas, lacking, lines, candidates, is_owed=is_owed)
-    before = {id(victim): rule for victim, rule in zip(order, rules, strict=True)}
+    # The share of its queue before each victim of the order that was tried last.
+    before: dict[int, Share] = {}
+
+    def admissible(candidates: Sequence[Victim]) -> list[Victim]:
+        order, rules = _fair_order(snapshot, quotas, lacking, candidates, is_owed=is_owed)
+        before.clear()
+        before.update({id(victim): rule for victim, rule in zip(order, rules, strict=True)})
+        return order
 
     def has_quota(_: Sequence[Victim]) -> bool:
         return quotas.has_quota()
@@ -55,7 +65,8 @@ def fair(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
 
     # The walk itself kept the rule; whoever is spared must leave it kept.
     search = Search(snapshot, quotas, flavor, has_quota, may_spare=is_fair)
-    return search.fewest(order)
+    candidates = in_order(snapshot, pool, gang.queue)
+    return fewest_victims(search, candidates, admissible, by_domain=by_domain)
 
 
 def _evicted(victim: Victim) -> int:
@@ -75,7 +86,6 @@ def _fair_order(
     snapshot: Snapshot,
     quotas: Quotas,
     lacking: Sequence[QuotaTree],
-    lines: Lines,
     candidates: Sequence[Victim],
     *,
     is_owed: bool,
@@ -84,7 +94,9 @@ def _fair_order(
     order: list[Victim] = []
     shares_before: list[Share] = []
     quotas.enter()
-    left = {queue: list(line) for queue, line in lines.items()}
+    left: Lines = {}
+    for victim in candidates:
+        left.setdefault(victim.queue, []).append(victim)
     refused: Lines = {}
     place = {id(victim): index for index, victim in enumerate(candidates)}
     for number, strategy in enumerate(snapshot.world.policy.strategies):
@@ -112,7 +124,7 @@ def _fair_order(
                 # A second rule is applied once to each queue.
                 left.pop(queue, None)
         left, refused = {q: line for q, line in refused.items() if line}, {}
-    quotas.add(order)
+    quotas.add(no_doubles(order))
     quotas.leave()
     return order, shares_before
 
@@ -122,6 +134,8 @@ def _pick(quotas: Quotas, left: Lines, queue: str, index: int, order: list[Victi
     left[queue] = left[queue][index + 1 :]
     if not left[queue]:
         del left[queue]
+    # A gang that goes whole takes the place of the ranks that it would have given.
+    quotas.add(ranks_given_by(victim, order))
     quotas.remove([victim])
     order.append(victim)
 

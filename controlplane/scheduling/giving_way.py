@@ -16,7 +16,7 @@ from controlplane.scheduling.snapshot import Snapshot
 from controlplane.scheduling.victims import Eviction
 from controlplane.sharing import QuotaModel
 
-_MODELS: dict[QuotaModel, Callable[[Snapshot, Gang, str], Eviction | None]] = {
+_MODELS: dict[QuotaModel, Callable[[Snapshot, Gang, str, bool], Eviction | None]] = {
     QuotaModel.CLASSIC: classic,
     QuotaModel.FAIR: fair,
     QuotaModel.DESERVED: deserved,
@@ -26,6 +26,11 @@ _MODELS: dict[QuotaModel, Callable[[Snapshot, Gang, str], Eviction | None]] = {
 }
 
 
-def evict_for(snapshot: Snapshot, gang: Gang, flavor: str = ANY) -> Eviction | None:
-    """The fewest victims that let the gang in by the rules of the model, or None."""
-    return _MODELS[snapshot.world.policy.model](snapshot, gang, flavor)
+def evict_for(
+    snapshot: Snapshot, gang: Gang, flavor: str = ANY, *, by_domain: bool = True
+) -> Eviction | None:
+    """Victims that let the gang in by the rules of the model, none of them needless, or None.
+
+    Without `by_domain` only the preferred victims are looked at, wherever they are.
+    """
+    return _MODELS[snapshot.world.policy.model](snapshot, gang, flavor, by_domain)

@@ -35,17 +35,30 @@ class RoomMaker:
             if gate.code(least, flavor, coming=True) == UNPREEMPTIBLE:
                 # What stands in its way cannot be evicted, so evicting others would help nobody.
                 continue
-            if snapshot.world.policy.consolidate and not gate.code(least, flavor):
-                plan = consolidate(snapshot, least, flavor, snapshot.coming)
-                if plan is not None:
-                    return self._move_aside(least, plan)
-            eviction = evict_for(snapshot, least, flavor)
-            # Without victims it is not room that is missing, but what its queue may hold.
-            if eviction is not None and eviction.victims:
-                return self._evict(least, eviction)
-            if snapshot.world.policy.consolidate and self._reclaim_and_move(least, flavor):
+            if self._move_or_evict(least, flavor):
                 return True
         return False
+
+    def _move_or_evict(self, gang: Gang, flavor: str) -> bool:
+        """Where gangs may be moved: without victims, then with the preferred ones, then with others."""
+        snapshot = self._snapshot
+        consolidates = snapshot.world.policy.consolidate
+        if consolidates and not self._gate.code(gang, flavor):
+            plan = consolidate(snapshot, gang, flavor, snapshot.coming)
+            if plan is not None:
+                return self._move_aside(gang, plan)
+        if self._evict_some(gang, flavor, by_domain=not consolidates):
+            return True
+        if not consolidates:
+            return False
+        if self._reclaim_and_move(gang, flavor):
+            return True
+        return self._evict_some(gang, flavor, by_domain=True)
+
+    def _evict_some(self, gang: Gang, flavor: str, *, by_domain: bool) -> bool:
+        eviction = evict_for(self._snapshot, gang, flavor, by_domain=by_domain)
+        # Without victims it is not room that is missing, but what its queue may hold.
+        return eviction is not None and bool(eviction.victims) and self._evict(gang, eviction)
 
     def _fit_later(self, gang: Gang, flavor: str) -> Fit | None:
         if self._gate.code(gang, flavor, coming=True):

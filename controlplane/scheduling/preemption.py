@@ -5,6 +5,7 @@ is `victims.Search`.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from controlplane.attained import attained_step
 from controlplane.job_life import attained_gpu_s
@@ -14,12 +15,15 @@ from controlplane.scheduling.quotas import Quotas, is_over, is_under
 from controlplane.scheduling.reclaim import others_in_tree, somebody_is_over
 from controlplane.scheduling.shares import fair_shares
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.scheduling.victim_domains import fewest_victims
 from controlplane.scheduling.victims import (
     Allowed,
     Eviction,
     Search,
     Victim,
     in_order,
+    no_doubles,
+    ranks_given_by,
     running,
     step_of,
 )
@@ -116,7 +120,7 @@ def _same_tree(branch: Branch) -> list[str]:
 # ---------------------------------------------------------------- nominal quota, classic
 
 
-def classic(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
+def classic(snapshot: Snapshot, gang: Gang, flavor: str, by_domain: bool) -> Eviction | None:
     own = own_victims(snapshot, gang)
     if not own and not snapshot.world.by_request:
         # By far the most frequent answer, and quick to find out where GPUs are all that counts.
@@ -144,8 +148,9 @@ def classic(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
         lists = [in_order(snapshot, quotas.useful(part, lacking)) for part in parts]
         # What elastic gangs can do without goes first, of whichever list.
         everyone = sorted([v for part in lists for v in part], key=lambda v: not v.ranks)
-        order = _still_over(quotas, lacking, everyone)
-        found = Search(snapshot, quotas, flavor, _fits(quotas, borrows=borrows)).fewest(order)
+        search = Search(snapshot, quotas, flavor, _fits(quotas, borrows=borrows))
+        admissible = partial(_still_over, quotas, lacking)
+        found = fewest_victims(search, everyone, admissible, by_domain=by_domain)
         if found is not None:
             return found
     return None
@@ -164,58 +169,88 @@ def _fits(quotas: Quotas, *, borrows: bool) -> Allowed:
 
 
 def _still_over(
-    quotas: Quotas, lacking: Sequence[QuotaTree], victims: list[Victim]
+    quotas: Quotas, lacking: Sequence[QuotaTree], victims: Sequence[Victim]
 ) -> list[Victim]:
     """Those whose queue still borrows when those before them are gone."""
     found: list[Victim] = []
     for victim in victims:
+        # A gang that goes whole takes the place of the ranks that it would have given.
+        given = ranks_given_by(victim, found)
+        quotas.add(given)
         if victim.queue == quotas.queue or is_over(lacking, victim.queue, quotas.queue):
             found.append(victim)
             quotas.remove([victim])
-    quotas.add(reversed(found))
+        else:
+            quotas.remove(given)
+    quotas.add(reversed(no_doubles(found)))
     return found
 
 
 # ---------------------------------------------------------------- shares of the whole cluster
 
 
-def deserved(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
+def deserved(snapshot: Snapshot, gang: Gang, flavor: str, by_domain: bool) -> Eviction | None:
     """From who has more than its share of the cluster, for who stays within its own."""
-    found = _from_the_rich(snapshot, gang, flavor)
+    found = _from_the_rich(snapshot, gang, flavor, by_domain)
     if found is not None:
         return found
     own = in_order(snapshot, own_victims(snapshot, gang))
     return _search(snapshot, gang, flavor).fewest(own)
 
 
-def fair_preempt(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
-    return deserved(snapshot, gang, flavor)
+def fair_preempt(snapshot: Snapshot, gang: Gang, flavor: str, by_domain: bool) -> Eviction | None:
+    return deserved(snapshot, gang, flavor, by_domain)
+
+
+class OverShare:
+    """Who has more than its fair share of the cluster and may have to give some to a gang."""
+
+    def __init__(self, snapshot: Snapshot, gang: Gang, flavor: str) -> None:
+        self._gang = gang
+        self._tree = tree = snapshot.coming_tree(flavor)
+        self.fair_milli = fair_shares(snapshot, tree, gang)
+        self._names = sorted(n for n in tree.branches if n != gang.queue and n in snapshot.queues)
+        # Everyone of another queue that the gang may ask if those beside it give enough.
+        self.pool: list[Victim] = []
+        if self._may_ask(self._names, self._used()):
+            everyone = [victim for name in self._names for victim in running(snapshot, name)]
+            self.pool = in_order(snapshot, everyone)
+
+    def _used(self) -> dict[str, int]:
+        return {name: branch.used_below for name, branch in self._tree.branches.items()}
+
+    def _may_ask(self, names: Sequence[str], used: Mapping[str, int]) -> list[str]:
+        """Where, with the gang, its side stays within its share up to where the ways meet."""
+        branches, milli = self._tree.branches, self._gang.milli
+        own = branches[self._gang.queue]
+        return [
+            name
+            for name in names
+            if all(
+                used[b.name] + milli <= self.fair_milli[b.name]
+                for b in _between(own, branches[name])
+            )
+        ]
+
+    def admissible(self, victims: Sequence[Victim]) -> list[Victim]:
+        """Those of the victims that have to give, in the order in which they do."""
+        used, names, order = self._used(), self._names, list[Victim]()
+        own = self._tree.branches[self._gang.queue]
+        while True:
+            # What those beside it give may be what lets it ask further away.
+            may_ask = self._may_ask(names, used)
+            if not may_ask:
+                return order
+            names = [name for name in names if name not in may_ask]
+            asked = set(may_ask)
+            left = [victim for victim in victims if victim.queue in asked]
+            _take_from_the_rich(left, own, self._tree, used, self.fair_milli, order)
 
 
 def candidates_over_share(snapshot: Snapshot, gang: Gang, flavor: str) -> list[Victim]:
     """Who has more than its share and may have to give, in order; empty if the gang may not ask."""
-    tree = snapshot.coming_tree(flavor)
-    fair_milli = fair_shares(snapshot, tree, gang)
-    own = tree.branches[gang.queue]
-    used = {name: branch.used_below for name, branch in tree.branches.items()}
-    names = sorted(name for name in tree.branches if name != gang.queue and name in snapshot.queues)
-    order: list[Victim] = []
-    while True:
-        # It may ask where, with the gang, its side stays within its share up to where they meet; and
-        # what those beside it give may be what lets it ask further away.
-        may_ask = [
-            name
-            for name in names
-            if all(
-                used[b.name] + gang.milli <= fair_milli[b.name]
-                for b in _between(own, tree.branches[name])
-            )
-        ]
-        if not may_ask:
-            return order
-        names = [name for name in names if name not in may_ask]
-        pool = [victim for name in may_ask for victim in running(snapshot, name)]
-        _take_from_the_rich(in_order(snapshot, pool), own, tree, used, fair_milli, order)
+    over = OverShare(snapshot, gang, flavor)
+    return over.admissible(over.pool)
 
 
 def _take_from_the_rich(
@@ -232,10 +267,12 @@ def _take_from_the_rich(
         for victim in left:
             above = _between(tree.branches[victim.queue], own)
             over = [used[b.name] - fair_milli[b.name] for b in above]
-            if all(o > 0 and (may_fall_below or o >= victim.milli) for o in over):
+            # A gang that goes whole takes the place of the ranks that it would have given.
+            given = sum(other.milli for other in ranks_given_by(victim, order))
+            if all(o + given > 0 and (may_fall_below or o >= victim.milli - given) for o in over):
                 order.append(victim)
                 for branch in tree.branches[victim.queue].path():
-                    used[branch.name] -= victim.milli
+                    used[branch.name] -= victim.milli - given
             else:
                 rest.append(victim)
         left = rest
@@ -248,13 +285,13 @@ def _between(victim: Branch, preemptor: Branch) -> list[Branch]:
     return path if met is None else path[path.index(met[0]) :]
 
 
-def _from_the_rich(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
-    order = candidates_over_share(snapshot, gang, flavor)
-    if not order:
+def _from_the_rich(snapshot: Snapshot, gang: Gang, flavor: str, by_domain: bool) -> Eviction | None:
+    over = OverShare(snapshot, gang, flavor)
+    if not over.pool:
         return None
     search = _search(snapshot, gang, flavor)
     tree, is_below_ceiling = search.quotas.gpus, search.is_allowed
-    fair_milli = fair_shares(snapshot, tree, gang)
+    fair_milli = over.fair_milli
     own = tree.branches[gang.queue]
 
     def is_within_share(victims: Sequence[Victim]) -> bool:
@@ -267,7 +304,7 @@ def _from_the_rich(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | No
         )
 
     search.is_allowed = is_within_share
-    return search.fewest(order)
+    return fewest_victims(search, over.pool, over.admissible, by_domain=by_domain)
 
 
 def _search(snapshot: Snapshot, gang: Gang, flavor: str) -> Search:
@@ -283,7 +320,7 @@ def _search(snapshot: Snapshot, gang: Gang, flavor: str) -> Search:
 # ---------------------------------------------------------------- priority alone, guests first
 
 
-def by_priority(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
+def by_priority(snapshot: Snapshot, gang: Gang, flavor: str, by_domain: bool) -> Eviction | None:
     pool = [
         victim
         for queue in sorted(snapshot.queues)
@@ -294,6 +331,6 @@ def by_priority(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
     return _search(snapshot, gang, flavor).fewest(order)
 
 
-def nobody(snapshot: Snapshot, gang: Gang, flavor: str) -> Eviction | None:
+def nobody(snapshot: Snapshot, gang: Gang, flavor: str, by_domain: bool) -> Eviction | None:
     own = in_order(snapshot, own_victims(snapshot, gang))
     return _search(snapshot, gang, flavor).fewest(own)

@@ -183,7 +183,7 @@ class Search:
         whole = no_doubles(victims)
         if not self._quota_allows(whole, self.is_allowed):
             return None
-        return fit(self.snapshot.world, self._without(whole), self.gang, self.flavor)
+        return fit(self.snapshot.world, self.without(whole), self.gang, self.flavor)
 
     def _quota_allows(self, victims: Sequence[Victim], is_allowed: Allowed) -> bool:
         self.quotas.remove(victims)
@@ -191,7 +191,7 @@ class Search:
         self.quotas.add(reversed(victims))
         return allowed
 
-    def _without(self, victims: Sequence[Victim]) -> FreeDevices:
+    def without(self, victims: Sequence[Victim]) -> FreeDevices:
         free = self.snapshot.coming.copy()
         for victim in victims:
             self.snapshot.let_go(free, victim.job, victim.ranks)
@@ -214,7 +214,7 @@ class Search:
 
     def _in_the_way(self, chosen: list[Victim]) -> list[Victim]:
         """Those without whom the found placement would not be there, or the quota not enough."""
-        free = self._without(chosen)
+        free = self.without(chosen)
         found = fit(self.snapshot.world, free, self.gang, self.flavor)
         assert found is not None
         names = self.gang.resources
@@ -276,6 +276,18 @@ def _top_ranks_only(victims: Sequence[Victim]) -> bool:
             if max(ranks) != last or max(ranks) - min(ranks) + 1 != len(ranks):
                 return False
     return True
+
+
+def devices_by_node(snapshot: Snapshot, victim: Victim) -> dict[int, int]:
+    """How many devices a victim has on each node, by ordinal."""
+    return {ordinal: has[0] for ordinal, has in _by_node(snapshot, victim, ()).items()}
+
+
+def ranks_given_by(victim: Victim, taken: Sequence[Victim]) -> list[Victim]:
+    """Ranks of the same gang that were taken before the whole of it."""
+    if victim.ranks or victim.gang.elastic is None:
+        return []
+    return [other for other in taken if other.ranks and other.job.id == victim.job.id]
 
 
 # More than any node has of anything.
