@@ -97,7 +97,8 @@ class Training(Value, frozen=True, kw_only=True):
     precision: str = "fp32"
     # Samples of one GPU in a step.
     batch: int = 0
-    scheme: str = "ring"
+    # Empty: through the parameter servers that the job has, or else `ring`.
+    scheme: str = ""
     compression: str = "none"
     accumulate: int = 1
     servers: int | None = None

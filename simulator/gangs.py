@@ -1,6 +1,7 @@
 """What is started in the machine: gangs, their parts, and what each has to do."""
 
 from collections.abc import Hashable, Sequence
+from enum import Flag, auto
 from itertools import chain
 from typing import NamedTuple, Protocol
 
@@ -20,17 +21,31 @@ class Place(Protocol):
     def devices(self) -> tuple[int, ...]: ...
 
 
+class Duty(Flag):
+    """What ranks do in a training; `Duty(0)` are those that only end with it."""
+
+    # Their devices compute.
+    COMPUTE = auto()
+    # They hold parameters: their nodes carry the traffic of parameter servers.
+    SERVE_PARAMETERS = auto()
+    # They start the program on the others, which do nothing before one of these is up.
+    DRIVE = auto()
+
+
 class Work(NamedTuple):
     """Steps of training, at the pace that the place allows.
 
     What a checkpoint holds is remembered under `resume`, so that the next attempt goes on there; and
-    gangs with the same one train together. Steps count for a gang of `gpus`: fewer need more of them.
+    gangs with the same one train together. Steps count for a gang of `gpus` (on CPUs: of so many
+    ranks): fewer need more of them.
+    A training that is `driven` goes on only while a rank that drives it is there.
     """
 
     recipe: Recipe
     steps: float
     resume: Hashable = None
     gpus: int = 0
+    driven: bool = False
 
 
 class Mishap(NamedTuple):
@@ -47,7 +62,8 @@ class Part(NamedTuple):
 
     They work for `run_s` and exit with `code`; without `run_s` they run until they are stopped.
     With `elapsed_s` they are up already and have that much of their work behind them. Ranks with
-    `work` train instead, if the hardware under them is known.
+    `work` take part in a training instead, if the hardware under it is known: `duty` says how. They
+    end with it, or, without `run_s`, run on until they are stopped.
     """
 
     ranks: tuple[int, ...]
@@ -55,6 +71,7 @@ class Part(NamedTuple):
     code: int = 0
     elapsed_s: float | None = None
     work: Work | None = None
+    duty: Duty = Duty.COMPUTE
 
 
 class Gang(NamedTuple):

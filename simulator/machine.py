@@ -191,9 +191,7 @@ class Machine:
             self.training.end(run.gang.key)
             del self._runs[run.gang.key]
         else:
-            places = run.gang.places
-            training = {r for p in run.gang.parts if p.work is not None for r in p.ranks}
-            self.training.leave(run.gang.key, [places[r] for r in ranks if r in training])
+            self.training.leave(run.gang.key, ranks)
         if run.gang.shares:
             self._sharing.release(run, ranks)
 

@@ -27,7 +27,8 @@ T = TypeVar("T")
 class Hardware:
     """What a node is made of, as far as the physics knows it."""
 
-    gpu: Gpu
+    # None for a node without GPUs; its CPUs may train, or serve parameters.
+    gpu: Gpu | None
     link: IntraLink
     network: Network
     host: Host
@@ -68,14 +69,19 @@ def hardware_of(
     """
     said = {name: fields.text(name) for name in ("link", "net", "transport") if fields.has(name)}
     price = fields.number("price_h", server.price_h if server else 0.0)
-    try:
-        gpu = find_gpu(gpu_type)
-    except UnknownHardware as unknown:
-        if said:
-            raise BadCluster(fields.at("gpu_type"), str(unknown)) from None
-        return None
-    link = said.get("link") or (server.link if server else gpu.link)
-    usual = server.network if server else USUAL_NETWORKS.get(gpu.generation, "25GbE")
+    gpu = None
+    if gpus or gpu_type:
+        try:
+            gpu = find_gpu(gpu_type)
+        except UnknownHardware as unknown:
+            if said:
+                raise BadCluster(fields.at("gpu_type"), str(unknown)) from None
+            return None
+    elif "link" in said:
+        raise BadCluster(fields.at("link"), "joins the GPUs of a node, and this one has none")
+    link = said.get("link") or (server.link if server else gpu.link if gpu else "none")
+    generation = gpu.generation if gpu else ""
+    usual = server.network if server else USUAL_NETWORKS.get(generation, "25GbE")
     return Hardware(
         gpu,
         _found(fields.at("link"), lambda: find_link(link if gpus > 1 else "none")),

@@ -51,8 +51,8 @@ class NodeModel:
     @property
     def device_memory_mib(self) -> int:
         """The memory of each of its devices; 0 if it is not known."""
-        known_gb = self.hardware.gpu.memory_gb if self.hardware is not None else 0.0
-        return self.gpu_memory_mib or int(known_gb * 1024)
+        gpu = self.hardware.gpu if self.hardware is not None else None
+        return self.gpu_memory_mib or int((gpu.memory_gb if gpu else 0.0) * 1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def _kind_of_node(fields: Fields, *, name: str, rack: str) -> NodeModel:
     labels = fields.texts("labels")
     host, resources = host_of(fields, server, gpu_type, gpus)
     hardware = hardware_of(fields, server, gpus, gpu_type, host)
-    if not memory and server is not None and hardware is not None:
+    if not memory and gpus and server is not None and hardware is not None and hardware.gpu:
         memory = int(hardware.gpu.memory_gb * 1024)
     return NodeModel(name, rack, gpus, gpu_type, memory, labels, hardware, resources)
 

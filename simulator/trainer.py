@@ -12,12 +12,14 @@ from typing import NamedTuple
 from simulator.constants import FITTED, Constants
 from simulator.faults import FaultKind
 from simulator.fluid import Flow, Fluid, Key
+from simulator.hardware.hosts import as_device
+from simulator.hardware.links import LINKS
 from simulator.node_hardware import Hardware
 from simulator.topology import ClusterModel
 from simulator.training.checkpoints import Checkpointing
 from simulator.training.pace import BadRecipe, Pace, Recipe, pace
-from simulator.training.placement import Place
-from simulator.training.plans import Scheme
+from simulator.training.placement import Place, ServedFrom
+from simulator.training.plans import SERVED, Scheme
 from simulator.wiring import Wiring, nic
 
 PACES_MAX = 10_000
@@ -47,6 +49,7 @@ class _Training:
         "pace",
         "recipe",
         "ring",
+        "servers",
         "since",
         "speeds",
         "step_s",
@@ -59,6 +62,7 @@ class _Training:
         how: Pace,
         alone_s: float,
         nodes: tuple[str, ...],
+        servers: tuple[str, ...],
         steps: float,
         done: float,
     ) -> None:
@@ -67,6 +71,8 @@ class _Training:
         # A step with nobody on its links, on nodes that are well.
         self.alone_s = alone_s
         self.nodes = nodes
+        # The nodes of its parameter servers, where it has some of its own.
+        self.servers = servers
         self.ring = recipe.scheme in RINGS
         self.steps = steps
         self.done = done
@@ -89,25 +95,57 @@ class Trainer:
         self._factors: dict[tuple[str, FaultKind], float] = {}
         self._on_node: dict[str, dict[Key, None]] = {}
 
-    def place(self, gpus: Mapping[str, int]) -> Place | None:
+    def place(
+        self,
+        gpus: Mapping[str, int],
+        servers: Mapping[str, int] | None = None,
+        cpus: float | None = None,
+    ) -> Place | None:
         """Where a gang with so many GPUs on each node runs; None if its hardware is unknown.
 
-        Unlike nodes are taken for as slow as the slowest of them.
+        Unlike nodes are taken for as slow as the slowest of them. `servers` are the gang's own
+        parameter servers by node. With `cpus` (see `Recipe`) ranks compute on CPUs, and `gpus` is
+        how many of them a node has.
         """
         used = {name: count for name, count in gpus.items() if count > 0}
         known = self._known(used)
         if not known:
             return None
-        slowest = min(known, key=_speed)
+        if cpus is not None:
+            most = max(used.values())
+            slowest = min(known, key=lambda hardware: hardware.host.cpus)
+            device = as_device(slowest.host, cpus or slowest.host.cpus / most)
+        elif all(hardware.gpu for hardware in known):
+            slowest = min(known, key=_speed)
+            assert slowest.gpu is not None
+            device = slowest.gpu
+        else:
+            return None
         network = min((h.network for h in known), key=lambda n: n.gbps)
         return Place(
-            slowest.gpu,
-            slowest.link,
+            device,
+            slowest.link if cpus is None else LINKS["none"],
             sum(used.values()),
             len(used),
             network,
             slowest.host,
             self._fabric,
+            self._served_from(used, servers or {}),
+        )
+
+    def _served_from(
+        self, used: Mapping[str, int], servers: Mapping[str, int]
+    ) -> ServedFrom | None:
+        nodes = [name for name, count in servers.items() if count > 0]
+        if not nodes:
+            return None
+        lines = [h.network.line_gbs for name in nodes if (h := self._hardware.get(name))]
+        return ServedFrom(
+            servers=sum(servers[name] for name in nodes),
+            nodes=len(nodes),
+            shared=sum(name in used for name in nodes),
+            # A node of which nothing is known does not hold anything up.
+            line_gbs=min(lines, default=float("inf")),
         )
 
     def _known(self, nodes: Iterable[str]) -> list[Hardware]:
@@ -116,13 +154,17 @@ class Trainer:
         known = [found for found in kinds.values() if found is not None]
         return known if len(known) == len(kinds) else []
 
-    def _pace(self, recipe: Recipe, gpus: Mapping[str, int]) -> tuple[Pace, float]:
+    def _pace(
+        self, recipe: Recipe, gpus: Mapping[str, int], servers: Mapping[str, int]
+    ) -> tuple[Pace, float]:
         """The pace of a gang, and how long its step takes alone; like gangs are asked for often."""
         kinds = tuple(id(hardware) for hardware in self._known(gpus))
-        key = (recipe, kinds, sum(gpus.values()), len(gpus))
+        served = self._served_from(gpus, servers)
+        most = max(gpus.values()) if recipe.cpus is not None else 0
+        key = (recipe, kinds, sum(gpus.values()), len(gpus), served, most)
         found = self._paces.get(key)
         if found is None:
-            place = self.place(gpus)
+            place = self.place(gpus, servers, recipe.cpus)
             assert place is not None, f"{gpus} is unknown hardware"
             how = pace(recipe, place, self._constants)
             if len(self._paces) >= PACES_MAX:
@@ -139,11 +181,14 @@ class Trainer:
         steps: float,
         done: float = 0.0,
         now: float,
+        servers: Mapping[str, int] | None = None,
     ) -> list[Key]:
         """A gang begins; its nodes must be known (`place`)."""
         used = {name: count for name, count in gpus.items() if count > 0}
+        held = _held(recipe, servers)
         nodes = tuple(used)
-        gang = _Training(recipe, *self._pace(recipe, used), nodes, steps, done)
+        how = self._pace(recipe, used, held)
+        gang = _Training(recipe, *how, nodes, tuple(held), steps, done)
         gang.since = now
         self._gangs[key] = gang
         for name in nodes:
@@ -162,7 +207,13 @@ class Trainer:
             del self._on_node[name][key]
         return progress, self._moved(self.fluid.remove(key), now)
 
-    def resize(self, key: Key, gpus: Mapping[str, int], now: float) -> list[Key]:
+    def resize(
+        self,
+        key: Key,
+        gpus: Mapping[str, int],
+        now: float,
+        servers: Mapping[str, int] | None = None,
+    ) -> list[Key]:
         """A gang goes on with other GPUs: what is left to do is as many samples as before.
 
         Where so many GPUs cannot be cut into its groups, those left over idle, and it stays as it is.
@@ -170,13 +221,14 @@ class Trainer:
         gang = self._gangs[key]
         used = {name: count for name, count in gpus.items() if count > 0}
         try:
-            how, alone_s = self._pace(gang.recipe, used)
+            held = _held(gang.recipe, servers)
+            how, alone_s = self._pace(gang.recipe, used, held)
         except BadRecipe:
             return []
         scale = gang.pace.samples / how.samples
         gang.done, gang.since = self.done(key, now) * scale, now
         gang.steps *= scale
-        gang.pace, gang.alone_s = how, alone_s
+        gang.pace, gang.alone_s, gang.servers = how, alone_s, tuple(held)
         for name in gang.nodes:
             del self._on_node[name][key]
         gang.nodes = tuple(used)
@@ -248,9 +300,12 @@ class Trainer:
 
     def _flow(self, gang: _Training) -> Flow:
         size = gang.pace.plan.node_bytes
-        if size <= 0.0 or len(gang.nodes) < 2:
+        if size <= 0.0 or (len(gang.nodes) < 2 and not gang.servers):
             return Flow(0.0, ())
         rate = size / self._unhampered_s(gang)
+        if gang.servers:
+            share = gang.pace.plan.server_bytes / size
+            return Flow(rate, self._wiring.served_loads(gang.nodes, gang.servers, share))
         return Flow(rate, self._wiring.loads(gang.nodes, ring=gang.ring))
 
     def _moved(self, keys: Iterable[Key], now: float) -> list[Key]:
@@ -270,7 +325,15 @@ class Trainer:
         return moved
 
 
+def _held(recipe: Recipe, servers: Mapping[str, int] | None) -> dict[str, int]:
+    """Parameter servers by node, where the scheme uses any."""
+    if recipe.scheme not in SERVED or not servers:
+        return {}
+    return {name: count for name, count in servers.items() if count > 0}
+
+
 def _speed(hardware: Hardware) -> tuple[float, float]:
+    assert hardware.gpu is not None
     return (hardware.gpu.fp32_tflops, hardware.network.gbps)
 
 

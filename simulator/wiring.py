@@ -44,6 +44,27 @@ class Wiring:
             ]
         return tuple(found)
 
+    def served_loads(
+        self, clients: Sequence[str], servers: Sequence[str], server_share: float
+    ) -> tuple[tuple[str, float], ...]:
+        """The links between nodes with clients and nodes with parameter servers.
+
+        What a node with servers sends is `server_share` of what one with clients does; a node may
+        have both. Traffic leaves a leaf as far as the other side is not under it.
+        """
+        load = dict.fromkeys(clients, 1.0)
+        for name in servers:
+            load[name] = load.get(name, 0.0) + server_share
+        found = [(self._nic[name][0], weight) for name, weight in load.items()]
+        asking = Counter(self._leaf[name] for name in clients)
+        giving = Counter(self._leaf[name] for name in servers)
+        for leaf in {**asking, **giving}:
+            out = asking[leaf] * (1.0 - giving[leaf] / len(servers))
+            out += giving[leaf] * (1.0 - asking[leaf] / len(clients)) * server_share
+            if out > 0.0:
+                found.append((leaf, out))
+        return tuple(found)
+
     def leaf(self, node: str) -> str:
         return self._leaf[node]
 

@@ -31,7 +31,7 @@ def _from_the_beginning(
     job: Job, attempt: Attempt, ranks: tuple[int, ...], preset: Preset | None, seed: int
 ) -> Mishap | None:
     """A recipe that cannot be followed ends at once; the cluster's conditions may do the rest."""
-    wrong = problem_of(job)
+    wrong = problem_of(job.spec)
     if wrong is not None:
         return Mishap(ranks[0], 0.0, UNUSABLE, wrong) if ranks else None
     if preset is None or not ranks or job.spec.workload.exit_code:

@@ -1,56 +1,151 @@
-"""A job's training, as the physics understands it. Pure."""
+"""A job's training, as the physics understands it. Pure.
 
+The manifest says which ranks compute, which hold parameters and which start the others
+(`Kind.duties`); what it does not say is left to the usual. So a job with parameter servers trains
+with them, as many as it has and where they are, unless its `scheme` says otherwise.
+"""
+
+from collections.abc import Callable
 from functools import lru_cache
 
 from controlplane.job import Job
-from controlplane.model import JobSpec, Training
-from simulator.gangs import Work
+from controlplane.kinds import kind
+from controlplane.kinds.registry import kind_of
+from controlplane.model import JobSpec, Role, Training
+from controlplane.requests import CPU, requests_of
+from simulator.gangs import Duty, Work
 from simulator.training.checkpoints import Checkpointing
 from simulator.training.pace import BadRecipe, Recipe, check
 from simulator.training.plans import SCHEMES
 
+# The scheme of a gang without parameter servers, on GPUs and on CPUs; and of one with servers of its own: TensorFlow's
+# workers fetch and send whole variables; MXNet splits large arrays over its servers.
+ALONE_SCHEME = "ring"
+CPU_SCHEME = "mpi"
+SERVED_SCHEME = "ps"
+SERVED_SCHEMES = {"MXJob": "ps-split"}
+
+_DUTIES = {
+    kind.Duty.COMPUTE: Duty.COMPUTE,
+    kind.Duty.SERVE_PARAMETERS: Duty.SERVE_PARAMETERS,
+    kind.Duty.DRIVE: Duty.DRIVE,
+}
+
 
 def training_of(job: Job) -> Work | None:
     """Steps to train, or None for a job with a given duration or an unusable recipe."""
-    training = job.spec.workload.training
-    if training is None or problem_of(job) is not None:
+    spec, training = job.spec, job.spec.workload.training
+    if training is None or problem_of(spec) is not None:
         return None
-    recipe = _recipe(training, _servers(job.spec))
-    return Work(recipe, float(training.steps), resume=job.id, gpus=_gpus(job.spec))
+    by_role = _by_role(spec)
+    driven = any(Duty.DRIVE in by_role[role.name] for role in spec.roles if role.replicas)
+    recipe = _recipe(training, scheme_of(spec), cpus_of(spec))
+    steps = float(training.steps)
+    return Work(recipe, steps, resume=job.id, gpus=computing(spec), driven=driven)
 
 
-def problem_of(job: Job) -> str | None:
+def duties_of(spec: JobSpec) -> tuple[Duty, ...]:
+    """What each rank does in the training."""
+    by_role = _by_role(spec)
+    return tuple(by_role[role.name] for role in spec.roles for _ in range(role.replicas))
+
+
+def all_compute(spec: JobSpec) -> bool:
+    return all(duty == Duty.COMPUTE for duty in _by_role(spec).values())
+
+
+def problem_of(spec: JobSpec) -> str | None:
     """Why this training cannot be run, for the person who asked for it."""
-    training = job.spec.workload.training
+    training = spec.workload.training
     if training is None:
         return None
-    return _problem(training, _servers(job.spec), _gpus(job.spec))
+    return _problem(training, scheme_of(spec), servers_of(spec), computing(spec), cpus_of(spec))
+
+
+def scheme_of(spec: JobSpec) -> str:
+    """How gradients are exchanged: as is said, or through the job's own servers if it has any."""
+    training = spec.workload.training
+    if training is not None and training.scheme:
+        return training.scheme
+    if servers_of(spec):
+        return SERVED_SCHEMES.get(spec.kind, SERVED_SCHEME)
+    return ALONE_SCHEME if cpus_of(spec) is None else CPU_SCHEME
+
+
+def servers_of(spec: JobSpec) -> int:
+    """How many parameter servers the job has of its own."""
+    return _count(spec, Duty.SERVE_PARAMETERS, lambda _: 1)
+
+
+def computing(spec: JobSpec) -> int:
+    """How many GPUs compute when all ranks are there; where none has any, how many ranks do."""
+    return _gpus(spec) or _count(spec, Duty.COMPUTE, lambda _: 1)
+
+
+def cpus_of(spec: JobSpec) -> float | None:
+    """The cores of a rank that computes without GPUs, 0 if it does not say; None if GPUs compute."""
+    if _gpus(spec):
+        return None
+    by_role = _by_role(spec)
+    asked = [
+        each.get(CPU, 0) / 1_000
+        for role, each in zip(spec.roles, requests_of(spec), strict=False)
+        if Duty.COMPUTE in by_role[role.name]
+    ]
+    return min(asked, default=0.0)
+
+
+def _gpus(spec: JobSpec) -> int:
+    return _count(spec, Duty.COMPUTE, lambda role: role.devices_of_rank)
+
+
+def _count(spec: JobSpec, duty: Duty, each: Callable[[Role], int]) -> int:
+    by_role = _by_role(spec)
+    return sum(role.replicas * each(role) for role in spec.roles if duty in by_role[role.name])
+
+
+def _by_role(spec: JobSpec) -> dict[str, Duty]:
+    given = kind_of(spec).duties(spec)
+    return {role.name: _duty(given.get(role.name, kind.Duty(0))) for role in spec.roles}
+
+
+def _duty(given: kind.Duty) -> Duty:
+    found = Duty(0)
+    for theirs, ours in _DUTIES.items():
+        if theirs in given:
+            found |= ours
+    return found
 
 
 @lru_cache(maxsize=1024)
-def _problem(training: Training, servers: int, gpus: int) -> str | None:
-    if training.scheme not in SCHEMES:
+def _problem(
+    training: Training, scheme: str, servers: int, gpus: int, cpus: float | None
+) -> str | None:
+    if scheme not in SCHEMES:
         return f"workload.training.scheme: must be one of {', '.join(SCHEMES)}"
     if training.steps < 1:
         return "workload.training.steps: must be at least 1"
+    if training.servers is not None and servers and training.servers != servers:
+        there = f"the job has {servers} of its own; leave it out"
+        return f"workload.training.servers: {training.servers} parameter servers are asked for, and {there}"
     try:
-        check(_recipe(training, servers), gpus)
+        check(_recipe(training, scheme, cpus), gpus)
     except BadRecipe as bad:
         return f"workload.training.{bad}"
     return None
 
 
 @lru_cache(maxsize=1024)
-def _recipe(training: Training, servers: int) -> Recipe:
+def _recipe(training: Training, scheme: str, cpus: float | None) -> Recipe:
     every_s = training.checkpoint_s
     return Recipe(
         model=training.model,
         precision=training.precision,
         batch=training.batch,
-        scheme=SCHEMES[training.scheme],
+        scheme=SCHEMES[scheme],
         compression=training.compression,
         accumulate=training.accumulate,
-        servers=training.servers or servers or None,
+        servers=training.servers,
         real_data=training.real_data,
         compute_s=training.compute_s,
         tensor=training.tensor,
@@ -58,13 +153,6 @@ def _recipe(training: Training, servers: int) -> Recipe:
         global_batch=training.global_batch,
         evaluate_steps=training.evaluate_steps,
         evaluate_s=training.evaluate_s,
+        cpus=cpus,
         checkpoint=Checkpointing(every_s, training.checkpoint_write_s) if every_s > 0 else None,
     )
-
-
-def _servers(spec: JobSpec) -> int:
-    return sum(role.replicas for role in spec.roles if role.serves)
-
-
-def _gpus(spec: JobSpec) -> int:
-    return sum(role.devices_of_rank * role.replicas for role in spec.roles if not role.serves)

@@ -1,7 +1,8 @@
 """What the ranks of a job do, read off its workload and its state. Pure.
 
 A regular rank works for `duration_s`, counted from when the whole gang is up, and exits with 0; a
-rank of a role that serves runs until it is stopped. In a failing try the rank `exit_rank` exits
+rank of a role that serves runs until it is stopped. Of a job that trains, every rank does what its
+kind says (`Kind.duties`): workers of MPI compute and serve, and their launcher ends with the training. In a failing try the rank `exit_rank` exits
 with `exit_code` instead, and the others hang until they are stopped, as real gangs do; where single
 ranks restart, the others go on and end well. Tries count through attempts and, within an attempt,
 through the incarnations of that rank.
@@ -9,12 +10,12 @@ through the incarnations of that rank.
 
 from collections import defaultdict
 
-from adapters.simulated_cluster.training import training_of
+from adapters.simulated_cluster.training import all_compute, duties_of, training_of
 from controlplane.attempt import Attempt, Rank, RankState, launched_at
 from controlplane.attempt_life import staying
 from controlplane.job import Job, Phase
 from controlplane.model import RestartScope
-from simulator.gangs import Part
+from simulator.gangs import Duty, Part
 
 _NEW = Rank()
 
@@ -24,19 +25,31 @@ def what_to_do(job: Job, attempt: Attempt, ranks: tuple[int, ...], now: float) -
     spec, work = job.spec, job.spec.workload
     serving = {i for role in spec.roles if role.serves for i in spec.ranks_of(role.name)}
     training = training_of(job)
-    if not serving and work.exit_code == 0 and is_new(attempt):
+    plain = not serving and (training is None or all_compute(spec))
+    if plain and work.exit_code == 0 and is_new(attempt):
         return (Part(ranks, work.duration_s, 0, None, training),)
     failing = _failing_rank(job, attempt)
     hangs = failing is not None and together(job)
-    alike = defaultdict[tuple[float | None, int, float | None], list[int]](list)
+    trains = training is not None and failing is None
+    duties = duties_of(spec) if trains else ()
+    alike = defaultdict[tuple[float | None, int, float | None, Duty], list[int]](list)
     for i in ranks:
         run_s = None if i in serving or hangs else work.duration_s
         deed = (work.duration_s, work.exit_code) if i == failing else (run_s, 0)
-        alike[*deed, _elapsed_s(job, attempt, i, now)].append(i)
-    parts = tuple(Part(tuple(ranks), *deed) for deed, ranks in alike.items())
-    if training is None or failing is not None:
-        return parts
-    return tuple(p if p.run_s is None else p._replace(work=training) for p in parts)
+        duty = duties[i] if i < len(duties) else Duty.COMPUTE
+        alike[*deed, _elapsed_s(job, attempt, i, now), duty].append(i)
+    return tuple(
+        Part(
+            tuple(alike_ranks),
+            run_s,
+            code,
+            elapsed_s,
+            # A role beside the training that ends by itself ends with it.
+            training if trains and (duty or run_s is not None) else None,
+            duty,
+        )
+        for (run_s, code, elapsed_s, duty), alike_ranks in alike.items()
+    )
 
 
 def _failing_rank(job: Job, attempt: Attempt) -> int | None:

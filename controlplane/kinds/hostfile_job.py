@@ -14,7 +14,18 @@ from msgspec.structs import replace
 from controlplane.kinds import hostfile
 from controlplane.kinds.checking import SECONDS_MAX, check_choice, check_range, problems
 from controlplane.kinds.findings import Findings
-from controlplane.kinds.kind import About, Files, Form, Gang, Kind, Service, Submission, Told
+from controlplane.kinds.kind import (
+    About,
+    Duty,
+    Files,
+    Form,
+    Gang,
+    Kind,
+    Service,
+    Submission,
+    Told,
+    launched_duties,
+)
 from controlplane.kinds.kubeflow import check_gang
 from controlplane.kinds.manifest import Metadata, RunPolicy, policy_of, written_metadata
 from controlplane.kinds.mpi_jobs import LAUNCHER, NO_GPUS, WORKER, check_slots, needed
@@ -255,6 +266,11 @@ def files(gang: Gang, running: Collection[int]) -> Sequence[Files]:
     )
 
 
+def duties(spec: JobSpec) -> dict[str, Duty]:
+    works = bool(spec.options.get("launcher_works"))
+    return launched_duties(spec, LAUNCHER, WORKER, launcher_works=works)
+
+
 KIND = Kind(
     name="HostfileJob",
     forms=(Form(VERSION, HostfileJob, read, write),),
@@ -267,4 +283,5 @@ KIND = Kind(
         restart=RestartRule.ON_FAILURE.value,
         decides="the launcher",
     ),
+    duties=duties,
 )

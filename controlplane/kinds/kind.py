@@ -4,7 +4,8 @@ A kind is one file with one value of `Kind`, made of pure functions. Everything 
 (engine, scheduler, API, both clusters) works on the `JobSpec` that a manifest is read as.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import Flag, auto
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -123,6 +124,36 @@ class Form(NamedTuple):
     status: Callable[[Job], dict[str, Any]] = conditions.status
 
 
+class Duty(Flag):
+    """What the ranks of a role do while the job trains; a role may have several duties or none.
+
+    A cluster that models training needs to know. `Duty(0)` is a role beside the training, such as
+    an evaluator.
+    """
+
+    # Its devices compute gradients.
+    COMPUTE = auto()
+    # It holds parameters for those that compute.
+    SERVE_PARAMETERS = auto()
+    # It starts the program on the others: without it nothing trains, and it ends with the training.
+    DRIVE = auto()
+
+
+def usual_duties(spec: JobSpec) -> dict[str, Duty]:
+    """By role: one that serves is a parameter server, any other computes."""
+    return {
+        role.name: Duty.SERVE_PARAMETERS if role.serves else Duty.COMPUTE for role in spec.roles
+    }
+
+
+def launched_duties(
+    spec: JobSpec, launcher: str, worker: str, *, launcher_works: bool
+) -> dict[str, Duty]:
+    """By role, where a launcher starts the program on workers; alone, it runs the program itself."""
+    works = launcher_works or not spec.ranks_of(worker)
+    return {launcher: Duty.DRIVE | Duty.COMPUTE if works else Duty.DRIVE, worker: Duty.COMPUTE}
+
+
 class About(NamedTuple):
     """What the documentation's table of kinds says."""
 
@@ -145,3 +176,5 @@ class Kind(NamedTuple):
     # Files for the ranks; they may depend on which ranks run now, as a list of hosts does.
     files: Callable[[Gang, Collection[int]], Sequence[Files]] = _no_files
     about: About = About()
+    # What the ranks of each role do while the job trains; a role that is left out does nothing.
+    duties: Callable[[JobSpec], Mapping[str, Duty]] = usual_duties

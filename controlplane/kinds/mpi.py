@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from controlplane.kinds import mpi_exec, mpi_v1, mpi_v1alpha1, mpi_v2beta1
-from controlplane.kinds.kind import Files, Gang, Kind, Service, Told
-from controlplane.kinds.mpi_jobs import ABOUT
+from controlplane.kinds.kind import Duty, Files, Gang, Kind, Service, Told, launched_duties
+from controlplane.kinds.mpi_jobs import ABOUT, LAUNCHER, WORKER
+from controlplane.model import JobSpec
 
 
 class Way(NamedTuple):
@@ -39,6 +40,13 @@ def files(gang: Gang, running: Collection[int]) -> Sequence[Files]:
     return WAYS[gang.spec.version].files(gang, running)
 
 
+def duties(spec: JobSpec) -> dict[str, Duty]:
+    """In the versions that use `kubectl exec` a launcher with a GPU is a host among the others."""
+    by_exec = spec.version != mpi_v2beta1.FORM.version
+    works = mpi_exec.gpu_launcher(spec) if by_exec else spec.options.get("runLauncherAsWorker")
+    return launched_duties(spec, LAUNCHER, WORKER, launcher_works=bool(works))
+
+
 KIND = Kind(
     name="MPIJob",
     forms=(mpi_v2beta1.FORM, mpi_v1.FORM, mpi_v1.FORM_V1ALPHA2, mpi_v1alpha1.FORM),
@@ -46,4 +54,5 @@ KIND = Kind(
     services=services,
     files=files,
     about=ABOUT,
+    duties=duties,
 )

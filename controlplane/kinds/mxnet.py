@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct
 
 from controlplane.kinds import kubeflow, legacy, legacy_status
 from controlplane.kinds.findings import Findings
-from controlplane.kinds.kind import Form, Gang, Kind, Service, Submission, Told
+from controlplane.kinds.kind import Duty, Form, Gang, Kind, Service, Submission, Told
 from controlplane.kinds.manifest import FlatPolicy, Metadata, RunPolicy
 from controlplane.kinds.pods import ReplicaSpec
 from controlplane.model import CleanPods, DoneWhen, JobSpec, RestartRule, Role
@@ -218,6 +218,14 @@ def _env_of_2018(gang: Gang) -> Callable[[int], dict[str, str]]:
     return lambda rank: {**shared, "DMLC_ROLE": gang.spec.role_of(rank)[0].name.lower()}
 
 
+# The scheduler introduces workers to servers and ends with them. What tunes has its own roles.
+DUTIES = {
+    "Scheduler": Duty.DRIVE,
+    "Server": Duty.SERVE_PARAMETERS,
+    "Worker": Duty.COMPUTE,
+    "Tuner": Duty.COMPUTE,
+}
+
 KIND = Kind(
     name="MXJob",
     forms=(
@@ -237,4 +245,5 @@ KIND = Kind(
         "the Scheduler; where there is none, all Workers; of a tuning job the Tuner; "
         "in v1alpha1 whoever terminationPolicy names"
     ),
+    duties=lambda spec: DUTIES,
 )

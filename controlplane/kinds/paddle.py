@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from controlplane.kinds import checking, kubeflow
 from controlplane.kinds.findings import Findings
-from controlplane.kinds.kind import Form, Gang, Kind, Service, Submission, Told
+from controlplane.kinds.kind import Duty, Form, Gang, Kind, Service, Submission, Told
 from controlplane.kinds.manifest import FlatPolicy, Metadata, RunPolicy
 from controlplane.kinds.pods import ReplicaSpec
-from controlplane.model import DoneWhen, RestartRule
+from controlplane.model import DoneWhen, JobSpec, RestartRule
 
 PADDLE = kubeflow.Framework(
     kind="PaddleJob",
@@ -130,10 +130,20 @@ def services(gang: Gang) -> Sequence[Service]:
     return kubeflow.one_service_each(gang, lambda rank: _labels(gang, rank))
 
 
+def duties(spec: JobSpec) -> dict[str, Duty]:
+    """Masters hold the parameters for the workers, where there are workers."""
+    serving = bool(spec.ranks_of("Worker"))
+    return {
+        "Master": Duty.SERVE_PARAMETERS if serving else Duty.COMPUTE,
+        "Worker": Duty.COMPUTE,
+    }
+
+
 KIND = Kind(
     name="PaddleJob",
     forms=(Form("kubeflow.org/v1", PaddleJob, read, write),),
     tell=tell,
     services=services,
     about=PADDLE.about("the Masters; where there are none, all Workers"),
+    duties=duties,
 )

@@ -9,7 +9,16 @@ from msgspec.structs import replace
 
 from controlplane.kinds import kubeflow, legacy, legacy_status
 from controlplane.kinds.findings import Findings
-from controlplane.kinds.kind import Form, Gang, Kind, Service, Submission, Told
+from controlplane.kinds.kind import (
+    Duty,
+    Form,
+    Gang,
+    Kind,
+    Service,
+    Submission,
+    Told,
+    usual_duties,
+)
 from controlplane.kinds.manifest import FlatPolicy, Metadata, RunPolicy
 from controlplane.kinds.pods import ReplicaSpec
 from controlplane.model import CleanPods, DoneWhen, JobSpec, RestartRule, Role
@@ -244,6 +253,11 @@ def write_list(job: Submission) -> dict[str, Any]:
     return legacy.write(LISTED, job)
 
 
+def duties(spec: JobSpec) -> dict[str, Duty]:
+    """An evaluator runs beside the training and has no part in it."""
+    return {**usual_duties(spec), "Evaluator": Duty(0)}
+
+
 KIND = Kind(
     name="TFJob",
     forms=(
@@ -263,4 +277,5 @@ KIND = Kind(
         "the Chief or Master; where there is none, the first Worker, "
         "or all of them with successPolicy AllWorkers; in v1alpha1 whoever terminationPolicy names"
     ),
+    duties=duties,
 )

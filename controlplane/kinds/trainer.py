@@ -10,7 +10,15 @@ from controlplane.errors import Problem, Rejected
 from controlplane.kinds import trainer_told as told
 from controlplane.kinds.checking import RANKS_MAX, SECONDS_MAX, check_choice, check_range
 from controlplane.kinds.findings import Findings
-from controlplane.kinds.kind import About, Form, Kind, Submission
+from controlplane.kinds.kind import (
+    About,
+    Duty,
+    Form,
+    Kind,
+    Submission,
+    launched_duties,
+    usual_duties,
+)
 from controlplane.kinds.kubeflow import check_gang
 from controlplane.kinds.manifest import Metadata, RunPolicy, policy_of, written_metadata
 from controlplane.kinds.mpi_jobs import SLOTS_MAX
@@ -278,6 +286,14 @@ def write(job: Submission) -> dict[str, Any]:
     }
 
 
+def duties(spec: JobSpec) -> dict[str, Duty]:
+    """With MPI the launcher starts the program; it computes too unless its runtime says otherwise."""
+    runtime = told.runtime_of(spec) if told.is_known(spec) else None
+    if runtime is None or runtime.policy != "mpi":
+        return usual_duties(spec)
+    return launched_duties(spec, LAUNCHER, NODE, launcher_works=runtime.launcher_works)
+
+
 KIND = Kind(
     name="TrainJob",
     forms=(Form(VERSION, TrainJob, read, write, status),),
@@ -291,4 +307,5 @@ KIND = Kind(
         restart=RestartRule.ON_FAILURE.value,
         decides="all nodes; with MPI the launcher",
     ),
+    duties=duties,
 )

@@ -28,6 +28,19 @@ class Servers(NamedTuple):
     clients_per_node: Number = 1.0
     # Servers run on the clients' nodes, so part of the traffic stays inside.
     colocated: bool = True
+    # Where it is known which nodes hold the servers: what leaves the node of the busiest server, and
+    # of the busiest client, as a share of all that it exchanges.
+    server_away: float | None = None
+    client_away: float | None = None
+
+    def away(self) -> tuple[Number, Number]:
+        """The share that crosses the network at the busiest server, and at the busiest client."""
+        nodes = np.maximum(self.clients / self.clients_per_node, 1.0)
+        even = (nodes - 1.0) / nodes if self.colocated else 1.0
+        return (
+            even if self.server_away is None else self.server_away,
+            even if self.client_away is None else self.client_away,
+        )
 
 
 def hottest_bytes(size: Number, servers: Number, largest: Number, *, split: bool) -> Number:
@@ -38,10 +51,9 @@ def hottest_bytes(size: Number, servers: Number, largest: Number, *, split: bool
 
 def one_way_s(size: Number, who: Servers, hot_bytes: Number) -> Number:
     """All clients push, or all pull: the hottest server or the busiest client's link decides."""
-    nodes = np.maximum(who.clients / who.clients_per_node, 1.0)
-    away = (nodes - 1.0) / nodes if who.colocated else 1.0
-    at_server = who.clients * hot_bytes * away / who.server_rate
-    at_client = who.clients_per_node * size * away / who.client_rate
+    server_away, client_away = who.away()
+    at_server = who.clients * hot_bytes * server_away / who.server_rate
+    at_client = who.clients_per_node * size * client_away / who.client_rate
     return np.maximum(at_server, at_client)
 
 
@@ -80,12 +92,11 @@ def asynchronous(
     iterated to their fixed point.
     """
     hot = hottest_bytes(size, who.servers, largest, split=split)
-    nodes = np.maximum(who.clients / who.clients_per_node, 1.0)
-    away = (nodes - 1.0) / nodes if who.colocated else 1.0
+    server_away, client_away = who.away()
     # A server takes in one client's gradients while it gives out another's parameters; a client
     # does both in turn.
-    service = hot * away / who.server_rate
-    wire = size * away * who.clients_per_node / who.client_rate
+    service = hot * server_away / who.server_rate
+    wire = size * client_away * who.clients_per_node / who.client_rate
     cycle = compute_s + 2.0 * np.maximum(service, wire)
     wait: Number = 0.0 * cycle
     for _ in range(60):

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from simulator.hardware.gpus import Gpu
 from simulator.hardware.names import UnknownHardware, words
 
 
@@ -18,6 +19,29 @@ class Host:
     storage_write_gbs: float = 1.0
     # Of all channels of all sockets: channels x transfers a second x 8 bytes, by the data sheets.
     memory_gbs: float = 153.6
+
+
+# What one hardware thread computes at most in single precision, in TFLOP/s: a core of a Xeon E5 v4 has
+# two AVX2 units, which make 32 operations in each of its 2.2e9 cycles a second, and two threads.
+THREAD_TFLOPS = 0.5 * 32 * 2.2e9 * 1e-12
+# A device of this generation is a part of a host.
+HOST = "host"
+
+
+def as_device(host: Host, threads: float) -> Gpu:
+    """Some hardware threads of a host as a device that computes, with their part of its memory."""
+    part = min(1.0, threads / host.cpus)
+    return Gpu(
+        name=f"{threads:g} CPUs",
+        generation=HOST,
+        fp32_tflops=threads * THREAD_TFLOPS,
+        fp16_tflops=0.0,
+        memory_gb=host.memory_gb * part,
+        memory_gbs=host.memory_gbs * part,
+        link="none",
+        power_w=0.0,
+        idle_w=0.0,
+    )
 
 
 @dataclass(frozen=True, slots=True)

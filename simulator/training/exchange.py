@@ -8,10 +8,11 @@ from simulator.collectives import nccl
 from simulator.collectives.buckets import exposure, fill
 from simulator.collectives.compression import COMPRESSIONS, encode_s, wire_bytes
 from simulator.constants import Constants
+from simulator.hardware.hosts import HOST
 from simulator.hardware.links import Wiring
 from simulator.training.grouped_exchange import grouped
 from simulator.training.placement import Place, nccl_ranks
-from simulator.training.plans import NOTHING, Gradients, Plan, Scheme, Software, pieces
+from simulator.training.plans import NOTHING, SERVED, Gradients, Plan, Scheme, Software, pieces
 from simulator.training.served_exchange import served
 
 # Where nothing is said of switches: leaves of 48 ports, as the edge switches of Omni-Path and the usual
@@ -38,7 +39,8 @@ def plan(
 ) -> Plan:
     """The exchange of one step. `largest_bytes` is the biggest tensor, for parameter servers."""
     size = sum(part for part, _ in gradients)
-    if place.ranks <= 1 or scheme is Scheme.NONE or size <= 0.0:
+    served_alone = scheme in SERVED and place.served_from is not None
+    if (place.ranks <= 1 and not served_alone) or scheme is Scheme.NONE or size <= 0.0:
         return Plan(NOTHING)
     match scheme:
         case Scheme.ALL_REDUCE:
@@ -54,12 +56,20 @@ def plan(
             return _mpi(place, gradients, constants, software)
         case Scheme.ONE_BIT:
             return _one_bit(place, gradients, constants)
-        case Scheme.PS_ASYNC if place.nodes > 1:
+        case Scheme.PS_ASYNC if place.crosses_network:
             # Nobody waits for an exchange; what it costs is in the pace of each client.
-            return Plan(NOTHING, node_bytes=2.0 * place.per_node * size)
+            at_servers = place.served_from and place.ranks / place.served_from.nodes
+            return Plan(
+                NOTHING,
+                node_bytes=2.0 * place.per_node * size,
+                server_bytes=2.0 * (at_servers or 0.0) * size,
+            )
         case Scheme.PS_HOST:
             return _host_variables(place, gradients)
-        case _ if place.nodes == 1:
+        case _ if not place.crosses_network and place.served_from is not None:
+            # The servers are processes of the one node that the gang is on.
+            return _host_variables(place, gradients)
+        case _ if place.nodes == 1 and place.served_from is None:
             return _device_variables(place, gradients)
         case _:
             return served(place, gradients, scheme, constants, software, largest_bytes)
@@ -103,7 +113,9 @@ def _mpi(place: Place, gradients: Gradients, constants: Constants, software: Sof
     node_bytes = 2.0 * per_node * crossing * size if place.nodes > 1 else 0.0
     net = place.net_gbs(constants, flows=per_node, from_host=True) * 1e9
     added = ADDED_BYTES / (place.host.memory_gbs * 1e9)
-    on_host = 2.0 * per_node / (HOST_LINK_GBS * 1e9) + (ranks - 1) / ranks * added
+    # What CPUs have computed lies in host memory already.
+    copied = 0.0 if place.gpu.generation == HOST else 2.0 * per_node / (HOST_LINK_GBS * 1e9)
+    on_host = copied + (ranks - 1) / ranks * added
     steps_s = 2.0 * log2(ranks) * constants.mpi_hop_us * 1e-6
     return Plan(
         exposure(fill(gradients, pieces(size)), lambda _: steps_s),
@@ -136,6 +148,8 @@ def _host_variables(place: Place, gradients: Gradients) -> Plan:
     size = sum(part for part, _ in gradients)
     # Two chips on a board share its slot.
     slot = HOST_LINK_GBS * 1e9 / (2.0 if place.gpu.shares_slot else 1.0)
+    if place.gpu.generation == HOST:
+        slot = place.host.memory_gbs * 1e9
     once = place.ranks / (place.host.memory_gbs * 1e9)
     return Plan(
         exposure(fill(gradients, pieces(size)), lambda _: 0.0),

@@ -20,12 +20,16 @@ from simulator.training.input_pipeline import hand_over_s, input_rates
 from simulator.training.llm import Llm, Parallel, iteration
 from simulator.training.models import Model, find_model, samples_per_s
 from simulator.training.placement import Place
-from simulator.training.plans import Gradients, Plan, Scheme, Software
+from simulator.training.plans import SCHEMES, SERVED, Gradients, Plan, Scheme, Software
 from simulator.training.served_exchange import servers_of
 from simulator.training.step import Step, step, straggling
 
 # Bytes on the wire for one parameter's gradient.
 GRADIENT_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 2.0}
+
+
+# Schemes that need no GPUs.
+ON_CPUS = SERVED | {Scheme.MPI}
 
 
 class BadRecipe(ValueError):
@@ -68,6 +72,9 @@ class Recipe:
     # An evaluation of so many seconds after so many steps of training.
     evaluate_steps: int = 0
     evaluate_s: float = 0.0
+    # None: GPUs compute. Else every rank computes with so many hardware threads of its node; with 0
+    # the ranks of a node share all that it has.
+    cpus: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +142,22 @@ def check(recipe: Recipe, gpus: int) -> Model:
             raise BadRecipe(name, "must not be negative")
     if recipe.compute_s is not None and recipe.compute_s <= 0:
         raise BadRecipe("compute_s", "must be above 0")
+    if recipe.cpus is not None:
+        _check_on_cpus(recipe, model)
     if _is_cut(recipe, model):
         _check_cuts(recipe, model, gpus)
     return model
+
+
+def _check_on_cpus(recipe: Recipe, model: Model) -> None:
+    if _is_cut(recipe, model):
+        raise BadRecipe("model", f"{model.name} needs GPUs, and no rank that computes has any")
+    if recipe.scheme not in ON_CPUS or recipe.compression == "1bit":
+        known = ", ".join(name for name, scheme in SCHEMES.items() if scheme in ON_CPUS)
+        field = "scheme" if recipe.scheme not in ON_CPUS else "compression"
+        raise BadRecipe(field, f"needs GPUs, and no rank that computes has any; on CPUs: {known}")
+    if recipe.precision != "fp32":
+        raise BadRecipe("precision", "must be fp32 where no rank that computes has a GPU")
 
 
 def _is_cut(recipe: Recipe, model: Model) -> bool:
@@ -197,7 +217,7 @@ def _data_parallel(recipe: Recipe, model: Model, place: Place, constants: Consta
         if not recipe.prefetch:
             handed = hand_over_s(model, batch * recipe.accumulate, pinned=False)
     lag = straggling(place.ranks, place.nodes, recipe.accumulate)
-    if scheme is Scheme.PS_ASYNC and place.nodes > 1:
+    if scheme is Scheme.PS_ASYNC and place.crosses_network:
         # Everyone goes at his own pace, so nobody waits for the slowest.
         lag = 0.0
         taken = _asynchronous_s(recipe, model, place, compute, wire, constants)

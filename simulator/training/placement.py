@@ -1,6 +1,7 @@
 """Where a gang runs, as far as its speed depends on it."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,21 @@ TCP_SHARE = 0.8
 STAGING_GBS = 12.0
 
 
+class ServedFrom(NamedTuple):
+    """Where the parameter servers of a gang stand."""
+
+    servers: int
+    # The nodes that hold them, and how many of these hold ranks that compute, too.
+    nodes: int
+    shared: int
+    # The line rate of the slowest of these nodes' NICs together, in GB/s.
+    line_gbs: float
+
+    @property
+    def per_node(self) -> int:
+        return -(-self.servers // self.nodes)
+
+
 @dataclass(frozen=True)
 class Place:
     """A gang's nodes, which are alike; `per_node` is what the fullest of them holds."""
@@ -30,6 +46,14 @@ class Place:
     network: Network = field(default_factory=Network)
     host: Host = field(default_factory=Host)
     fabric: Fabric = field(default_factory=Fabric)
+    # None where nothing is known of parameter servers: those of a scheme stand on the gang's nodes.
+    served_from: ServedFrom | None = None
+
+    @property
+    def crosses_network(self) -> bool:
+        """Whether ranks, or ranks and their parameter servers, are on different nodes."""
+        served = self.served_from
+        return self.nodes > 1 or (served is not None and (served.nodes > 1 or not served.shared))
 
     @property
     def per_node(self) -> int:

@@ -41,6 +41,9 @@ class Scheme(StrEnum):
     NONE = "none"
 
 
+# Schemes that keep the parameters in servers.
+SERVED = frozenset({Scheme.PS_GPU, Scheme.PS_NODE, Scheme.PS_SPLIT, Scheme.PS_ASYNC})
+
 # What people call those that they may choose for a gang.
 SCHEMES = {
     "ring": Scheme.ALL_REDUCE,
@@ -85,6 +88,8 @@ class Plan:
     in_turn: bool = False
     # Bytes that leave (and enter) each node in a step.
     node_bytes: float = 0.0
+    # Bytes that leave each node with parameter servers, where it is known which nodes those are.
+    server_bytes: float = 0.0
 
     def s_per_byte(self, share: float = 1.0) -> float:
         """With a share of the bandwidth between nodes; inside them nobody shares."""

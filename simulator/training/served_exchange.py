@@ -32,7 +32,12 @@ def incast_s(place: Place, clients: float) -> float:
 def servers_of(
     place: Place, clients: int, constants: Constants, software: Software, *, every_gpu: bool
 ) -> ps.Servers:
-    """The parameter servers of a gang, one on every second node if nobody says how many."""
+    """The parameter servers of a gang: those it has, or one on every second node.
+
+    Servers on one node share its NICs. The busiest server is one on a node without clients, and the
+    busiest client one on a node without servers, where there are such nodes.
+    """
+    served = place.served_from
     line = TCP_SHARE * place.network.line_gbs
     rate = constants.ps_server_gbs
     if place.network.large_packets:
@@ -40,6 +45,18 @@ def servers_of(
         rate = max(rate, place.flow_gbs(constants))
     # gRPC goes through the network stack even to a server on the same node.
     loops_back = place.network.transport is Transport.GRPC and place.per_node > 1 and every_gpu
+    if served is not None:
+        apart = loops_back or served.shared < served.nodes
+        alone = loops_back or served.shared < place.nodes
+        return ps.Servers(
+            clients=clients,
+            servers=served.servers,
+            server_rate=min(rate, TCP_SHARE * served.line_gbs / served.per_node) * 1e9,
+            client_rate=line * 1e9,
+            clients_per_node=clients / place.nodes,
+            server_away=1.0 if apart else 1.0 - 1.0 / place.nodes,
+            client_away=1.0 if alone else 1.0 - 1.0 / served.nodes,
+        )
     return ps.Servers(
         clients=clients,
         servers=software.servers or max(1, -(-place.nodes // 2)),
@@ -71,12 +88,27 @@ def served(
     split = scheme is Scheme.PS_SPLIT
     hot = ps.hottest_bytes(size, who.servers, largest_bytes, split=split)
     one_way = float(ps.one_way_s(size, who, hot))
-    away = (place.nodes - 1) / place.nodes
+    at_server, at_client = server_bytes(place, who, size, hot)
     return Plan(
         exposure(fill(gradients, pieces(size)), lambda _: 0.0),
         tail_s=incast_s(place, clients),
         net_s_per_byte=one_way * (2.0 if split else 1.0) / size,
         fetch_net_s=one_way if every_gpu else 0.0,
         tail_net_s=0.0 if every_gpu or split else one_way,
-        node_bytes=float(clients * hot * away + clients / place.nodes * size * away),
+        node_bytes=at_client,
+        server_bytes=at_server,
     )
+
+
+def server_bytes(place: Place, who: ps.Servers, size: float, hot: ps.Number) -> tuple[float, float]:
+    """Bytes that leave a node with servers, and one with clients, in one way of an exchange.
+
+    Where nothing is known of the servers' nodes every node has both, and the first is 0.
+    """
+    if place.served_from is None:
+        away = (place.nodes - 1) / place.nodes
+        both = who.clients * hot * away + who.clients / place.nodes * size * away
+        return 0.0, float(both)
+    server_away, client_away = who.away()
+    served = who.clients * hot * server_away * place.served_from.per_node
+    return float(served), float(who.clients_per_node * size * client_away)
