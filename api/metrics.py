@@ -13,8 +13,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from controlplane import events as e
 from controlplane.codec import EVENT_TYPES
+from controlplane.devices import WHOLE
 from controlplane.job import Phase
-from controlplane.model import Cause
+from controlplane.model import Cause, in_gpus
 from controlplane.queries import nodes
 from controlplane.scheduling.fragmentation import by_size
 from controlplane.world import World
@@ -35,10 +36,10 @@ class Numbers(Struct, frozen=True, kw_only=True):
 
     position: int
     jobs: dict[str, int]
-    gpus: dict[str, int]
+    gpus: dict[str, float]
     nodes: dict[str, int]
     # Queue -> jobs waiting and GPUs held.
-    queues: dict[str, tuple[int, int]]
+    queues: dict[str, tuple[int, float]]
     # Rank size -> the part of the free GPUs that such ranks cannot use.
     fragmentation: dict[str, float]
     # Gangs that hold GPUs while they wait for lost ranks to be replaced.
@@ -47,8 +48,17 @@ class Numbers(Struct, frozen=True, kw_only=True):
 
 def numbers_of(world: World) -> Numbers:
     present = list(nodes(world))
-    total, free = sum(node.info.gpus for node in present), world.free.total
-    used = sum(world.used.values())
+    total = sum(node.info.gpus for node in present)
+    used = in_gpus(sum(world.used_milli(queue) for queue in world.used))
+    # What nobody has taken of devices that are shared is free to others who share.
+    free = world.free.total + in_gpus(
+        sum(
+            WHOLE - taken
+            for ordinal, devices in world.free.shared.items()
+            if world.free.open[ordinal]
+            for taken in devices.values()
+        )
+    )
     states = Tally(
         "cordoned" if node.ready and node.cordoned else "ready" if node.ready else "lost"
         for node in present
@@ -59,7 +69,7 @@ def numbers_of(world: World) -> Numbers:
         gpus={"free": free, "used": used, "unavailable": max(0, total - free - used)},
         nodes={state: states[state] for state in ("ready", "cordoned", "lost")},
         queues={
-            name: (len(world.waiting.get(name, ())), world.used.get(name, 0))
+            name: (len(world.waiting.get(name, ())), in_gpus(world.used_milli(name)))
             for name in world.queues
         },
         fragmentation={str(size): part for size, part in by_size(world.free).items()},

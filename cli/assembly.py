@@ -31,6 +31,7 @@ from cli.pod_names import PodNames
 from cli.settings import DEFAULT_HOST, read_settings, reason
 from cli.sources import Kind, Source, open_postgres
 from cli.supervisor import Supervisor
+from controlplane.devices import WHOLE
 from controlplane.engine import EngineOptions
 from controlplane.errors import LogUnavailable
 from controlplane.ports import Cluster, EventLog, SearchableLog, Telemetry
@@ -243,7 +244,7 @@ def _waiting_gpus(control: Control) -> int:
         return 0
     world = control.engine.world
     specs = (world.jobs[waiting[-1]].spec for line in world.waiting.values() for waiting in line)
-    return sum(role.gpus * role.replicas for spec in specs for role in spec.roles)
+    return -(-sum(spec.gpu_milli for spec in specs) // WHOLE)
 
 
 async def _time_at(log: EventLog, position: int) -> float | None:

@@ -13,7 +13,7 @@ from cli.cluster_tables import free_text, nodes_table, queues_table, status
 from cli.key_values import merged, read_settings, with_named
 from cli.options import output_option, url_option
 from cli.policy import POLICY
-from cli.tables import Column, Table, write, write_as
+from cli.tables import Column, Table, gpu_count, write, write_as
 from cli.times import span
 from controlplane.quantities import parse
 from controlplane.requests import CPU, MEMORY
@@ -191,7 +191,13 @@ def queue_get(name: str, output: str, url: str | None) -> None:
 
 def _waiting_row(place: int, job: JobView, now: float) -> list[str]:
     waits = span(now - job.queued_at)
-    return [str(place), f"{job.namespace}/{job.name}", str(job.gpus), str(job.priority), waits]
+    return [
+        str(place),
+        f"{job.namespace}/{job.name}",
+        gpu_count(job.gpus, job.gpu_memory_mib),
+        str(job.priority),
+        waits,
+    ]
 
 
 async def _queue(name: str, url: str | None) -> tuple[QueueView, list[JobView], float]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
-from cli.tables import Column, Table
+from cli.tables import Column, Table, gpu_count
 from controlplane.quantities import parse
 from controlplane.requests import CPU, MEMORY, amounts, told
 from controlplane.views import NodeView, QueueView
@@ -29,14 +29,13 @@ def nodes_table(nodes: Iterable[NodeView], *, wide: bool = False) -> Table:
 
 
 def _node_row(node: NodeView, *, wide: bool) -> list[str | Text]:
-    used = node.gpus - node.gpus_free
     return [
         node.name,
         node.rack or "-",
         status(node),
         node.gpu_type or "-",
-        f"{used}/{node.gpus}",
-        bar(used, node.gpus),
+        f"{gpu_count(node.gpus_used)}/{node.gpus}",
+        gpus_bar(node),
         *([free_text(node, CPU), free_text(node, MEMORY)] if wide else []),
         ", ".join(node.jobs) or "-",
     ]
@@ -65,24 +64,33 @@ def status(node: NodeView) -> Text:
     return Text("Ready", style="green")
 
 
-def bar(used: int, total: int) -> Text:
-    """How full it is, as a picture; plain characters where the terminal knows no others."""
-    if not total:
+def gpus_bar(node: NodeView) -> Text:
+    """How full a node is, as a picture; plain characters where the terminal knows no others.
+
+    Devices that are shared stand between those that are taken and those that are free.
+    """
+    if not node.gpus:
         return Text("")
-    length = min(total, BAR_MAX)
-    filled = round(used * length / total)
+    length = min(node.gpus, BAR_MAX)
+    shared = round(len(node.shared) * length / node.gpus)
+    filled = round((node.gpus - node.gpus_free) * length / node.gpus)
+    whole = max(0, filled - shared)
     fancy = "utf" in (getattr(sys.stdout, "encoding", "") or "").lower()
-    full, empty = ("■", "□") if fancy else ("#", ".")
-    return Text.assemble((full * filled, "green"), (empty * (length - filled), "bright_black"))
+    full, part, empty = ("■", "◧", "□") if fancy else ("#", "+", ".")
+    return Text.assemble(
+        (full * whole, "green"),
+        (part * (filled - whole), "green"),
+        (empty * (length - filled), "bright_black"),
+    )
 
 
 def gpus_line(nodes: Sequence[NodeView]) -> str:
     total = sum(node.gpus for node in nodes)
-    used = sum(node.gpus - node.gpus_free for node in nodes)
+    used = sum(node.gpus_used for node in nodes)
     share = f" ({100 * used / total:.0f}%)" if total else ""
     lost = sum(node.gpus for node in nodes if not node.ready)
     out = f"; {lost} on nodes that do not answer" if lost else ""
-    return f"{used} of {total} GPUs in use{share}{out}"
+    return f"{gpu_count(used)} of {total} GPUs in use{share}{out}"
 
 
 def queues_table(queues: Iterable[QueueView]) -> Table:
@@ -96,7 +104,7 @@ def queues_table(queues: Iterable[QueueView]) -> Table:
         (
             queue.name,
             str(queue.jobs_waiting),
-            str(queue.gpus_used),
+            gpu_count(queue.gpus_used),
             "none" if queue.gpus_max is None else str(queue.gpus_max),
         )
         for queue in queues

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from cli.cluster_tables import bar, status
+from cli.cluster_tables import gpus_bar, status
 from cli.narration import tell
 from cli.sources import parse_source, reading
 from cli.tables import Column, Table, console
@@ -81,7 +81,7 @@ class _Screen:
             [
                 view.name,
                 status(view),
-                bar(view.gpus - view.gpus_free, view.gpus),
+                gpus_bar(view),
                 ", ".join(view.jobs) or "-",
             ]
             for view in views[:NODES_MAX]

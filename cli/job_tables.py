@@ -7,10 +7,10 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from cli.narration import gpus, words
-from cli.tables import Column, Table, phase
+from cli.tables import Column, Table, gpu_count, phase
 from cli.times import span, stamp
 from controlplane.job import FINISHED, Phase
-from controlplane.model import JobSpec, Restart
+from controlplane.model import JobSpec, Restart, Role
 from controlplane.views import AttemptView, JobDetail, JobView, RankView, Why
 
 NAMESPACE = Column("NAMESPACE")
@@ -61,7 +61,7 @@ def job_row(job: JobView, now: float, *, all_namespaces: bool = False) -> list[s
         job.kind,
         phase(job.phase),
         f"{job.ranks_running}/{job.ranks}",
-        str(job.gpus),
+        gpu_count(job.gpus, job.gpu_memory_mib),
         str(job.restarts),
         span(now - job.submitted_at),
         note(job, now),
@@ -123,8 +123,8 @@ def _wide_row(job: JobView) -> list[str | Text]:
         str(job.priority),
         phase(job.phase),
         f"{job.ranks_running}/{job.ranks}",
-        str(job.gpus),
-        str(job.gpus_held),
+        gpu_count(job.gpus, job.gpu_memory_mib),
+        gpu_count(job.gpus_held),
         str(job.attempt),
         str(job.restarts),
         stamp(job.submitted_at),
@@ -154,7 +154,7 @@ def _facts(found: JobDetail, now: float) -> Grid:
         ("Kind", job.kind),
         ("Phase", Text.assemble(phase(job.phase), _phase_extra(job, now))),
         ("Queue", f"{job.queue}, priority {job.priority}"),
-        ("Gang", _gang(spec)),
+        ("Gang", _gang(spec, job)),
         ("Submitted", f"{stamp(job.submitted_at)} ({span(now - job.submitted_at)} ago)"),
     ]
     if job.running_at is not None:
@@ -182,12 +182,20 @@ def _phase_extra(job: JobView, now: float) -> str:
     return f", {more}" if more else ""
 
 
-def _gang(spec: JobSpec) -> str:
+def _gang(spec: JobSpec, job: JobView) -> str:
     roles = ", ".join(
-        f"{role.replicas} {role.name}" + (f" x {gpus(role.gpus)}" if role.gpus else "")
+        f"{role.replicas} {role.name}" + (f" x {told}" if (told := _each(role)) else "")
         for role in spec.roles
     )
-    return f"{roles} ({gpus(spec.gpus)})"
+    together = f"{gpu_count(0, job.gpu_memory_mib)} of GPU memory"
+    return f"{roles} ({gpus(job.gpus) if job.gpus or not job.gpu_memory_mib else together})"
+
+
+def _each(role: Role) -> str:
+    """What every rank of a role has of GPUs."""
+    if role.gpu_memory_mib:
+        return f"{gpu_count(0, role.gpu_memory_mib)} of a GPU's memory"
+    return gpus(role.gpu_milli / 1_000) if role.gpu_milli else ""
 
 
 def _budget(job: JobView) -> str:
@@ -220,17 +228,19 @@ def _rank_row(rank: RankView, now: float) -> list[str | Text]:
         rank.name,
         rank.state.value,
         rank.node,
-        indices(rank.devices),
+        indices(rank.devices, rank.share),
         span(lasted),
         "-" if rank.exit_code is None else str(rank.exit_code),
         rank.message or cause,
     ]
 
 
-def indices(devices: Sequence[int]) -> str:
-    """Device numbers, runs of them joined: 0-3,6."""
+def indices(devices: Sequence[int], share: int = 0) -> str:
+    """Device numbers, runs of them joined: 0-3,6; or one, of which this is a share: 0 (25%)."""
     if not devices:
         return "-"
+    if share:
+        return f"{devices[0]} ({share / 10:g}%)"
     runs: list[list[int]] = []
     for device in sorted(devices):
         if runs and device == runs[-1][-1] + 1:

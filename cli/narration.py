@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from cli.tables import gpu_count
 from controlplane import events as e
-from controlplane.model import Exit, Restart, Slot
+from controlplane.attempt import asked_gpus
+from controlplane.model import Exit, JobSpec, Restart, Slot
 from controlplane.sharing import Queue
 
 NAMES_MAX = 4
@@ -48,9 +50,9 @@ def _quota(queue: Queue) -> str:
 def _tell_of_job(event: e.JobEvent) -> str:
     match event:
         case e.JobSubmitted(spec=spec):
-            return f"submitted to queue {spec.queue}: {_ranks(spec.size)}, {gpus(spec.gpus)}"
-        case e.GangPlaced(attempt=attempt, placement=placement):
-            return f"attempt {attempt} placed on {_nodes(placement)}"
+            return f"submitted to queue {spec.queue}: {_ranks(spec.size)}, {_asked(spec)}"
+        case e.GangPlaced(attempt=attempt, placement=placement, shares=shares):
+            return f"attempt {attempt} placed on {_nodes(placement, shares)}"
         case e.GangHeld(message=message):
             return f"waits: {message}"
         case e.RanksReplaced(ranks=ranks, slots=slots):
@@ -112,8 +114,19 @@ def words(name: str) -> str:
     return spaced.replace("_", " ").strip()
 
 
-def gpus(count: int, kind: str = "") -> str:
-    return " ".join(part for part in (str(count), kind, "GPU" if count == 1 else "GPUs") if part)
+def gpus(count: float, kind: str = "") -> str:
+    noun = "GPU" if 0 < count <= 1 else "GPUs"
+    return " ".join(part for part in (gpu_count(count), kind, noun) if part)
+
+
+def _asked(spec: JobSpec) -> str:
+    """What a gang asks for: GPUs, or memory of some."""
+    memory_mib = sum(role.replicas * role.gpu_memory_mib for role in spec.roles)
+    asked = asked_gpus(spec)
+    if not memory_mib:
+        return gpus(asked)
+    told = f"{gpu_count(0, memory_mib)} of GPU memory"
+    return f"{gpus(asked)} and {told}" if asked else told
 
 
 def _because(message: str) -> str:
@@ -138,11 +151,13 @@ def _some(names: Sequence[str]) -> str:
     return f"{', '.join(names[:NAMES_MAX])} and {len(names) - NAMES_MAX} more"
 
 
-def _nodes(placement: Sequence[Slot]) -> str:
-    gpus = Counter[str]()
-    for slot in placement:
-        gpus[slot.node] += len(slot.devices)
-    return _some([f"{node} ({count})" if count else node for node, count in gpus.items()])
+def _nodes(placement: Sequence[Slot], shares: Sequence[int] = ()) -> str:
+    milli = Counter[str]()
+    for rank, slot in enumerate(placement):
+        share = shares[rank] if rank < len(shares) else 0
+        milli[slot.node] += share or 1_000 * len(slot.devices)
+    counts = {node: gpu_count(taken / 1_000) for node, taken in milli.items()}
+    return _some([f"{node} ({count})" if count != "0" else node for node, count in counts.items()])
 
 
 def _exits(exits: Sequence[Exit]) -> str:

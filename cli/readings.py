@@ -51,6 +51,33 @@ def by(devices: Iterable[DeviceView], key: Callable[[DeviceView], str]) -> dict[
     return {name: summed(found) for name, found in groups.items()}
 
 
+def by_holder(devices: Iterable[DeviceView]) -> list[DeviceView]:
+    """The same with a shared device once for each of its sharers, as far as that one uses it.
+
+    What a sharer may use of the memory is its total; the power is divided by what each computes.
+    """
+    found = []
+    for device in devices:
+        busy = sum(sharer.duty for sharer in device.sharers)
+        for sharer in device.sharers:
+            part = sharer.duty / busy if busy else 1 / len(device.sharers)
+            found.append(
+                msgspec.structs.replace(
+                    device,
+                    job=sharer.job,
+                    rank=sharer.rank,
+                    duty=sharer.duty,
+                    memory_used_mib=sharer.memory_used_mib,
+                    memory_total_mib=sharer.memory_limit_mib,
+                    power_w=round(device.power_w * part, 1),
+                    sharers=[sharer],
+                )
+            )
+        if not device.sharers:
+            found.append(device)
+    return found
+
+
 def summed(devices: Sequence[DeviceView]) -> Sum:
     return Sum(
         len(devices),

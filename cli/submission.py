@@ -12,7 +12,7 @@ from cli.ending import exit_with, wait_for_all
 from cli.forecast_lines import forecast_line
 from cli.job_tables import indices
 from cli.options import JobName, output_option, url_option
-from cli.tables import Column, Table, write, write_as
+from cli.tables import Column, Table, gpu_count, write, write_as
 from controlplane.views import JobDetail, JobView
 from studies.forecast_answers import PlanAnswer
 
@@ -123,14 +123,17 @@ def _show_plans(plans: Sequence[PlanAnswer], output: str) -> None:
 
 
 def _show_plan(plan: PlanAnswer) -> None:
-    click.echo(f"{plan.namespace}/{plan.name} ({plan.kind}, {plan.gpus} GPUs): {plan.summary}")
+    asked = f"{gpu_count(0, plan.gpu_memory_mib)} of GPU memory"
+    if plan.gpus or not plan.gpu_memory_mib:
+        asked = f"{gpu_count(plan.gpus)} GPUs"
+    click.echo(f"{plan.namespace}/{plan.name} ({plan.kind}, {asked}): {plan.summary}")
     if plan.ahead:
         click.echo(f"  ahead: {', '.join(plan.ahead)}")
     if told := forecast_line(plan.forecast):
         click.echo(f"  {told}")
     if plan.ranks:
         columns = (Column("RANK", right=True), Column("NAME"), Column("NODE"), Column("GPUS"))
-        rows = [(str(r.rank), r.name, r.node, indices(r.devices)) for r in plan.ranks]
+        rows = [(str(r.rank), r.name, r.node, indices(r.devices, r.share)) for r in plan.ranks]
         write(Table(columns, rows))
 
 

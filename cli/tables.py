@@ -152,3 +152,13 @@ def to_yaml(value: object) -> str:
     plain: Any = msgspec.to_builtins(value, str_keys=True)
     text: str = yaml.dump(plain, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
     return text
+
+
+def gpu_count(gpus: float, memory_mib: int = 0) -> str:
+    """A number of GPUs, with fractions to a thousandth: 8, 0.25.
+
+    `memory_mib` is what is asked for by memory; it is shown where no number of GPUs is known.
+    """
+    if not gpus and memory_mib:
+        return f"{memory_mib / 1024:g}Gi"
+    return f"{gpus:.3f}".rstrip("0").rstrip(".")

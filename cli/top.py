@@ -17,8 +17,8 @@ from cli.options import (
     parse_job,
     url_option,
 )
-from cli.readings import COUNTERS, Sum, by, link_lines, plain, read
-from cli.tables import Column, Table, phase, write, write_as
+from cli.readings import COUNTERS, Sum, by, by_holder, link_lines, plain, read
+from cli.tables import Column, Table, gpu_count, phase, write, write_as
 from cli.times import span
 from cli.top_devices import show
 from controlplane.views import JobView, NodeView
@@ -93,7 +93,7 @@ def _node_row(node: NodeView, seen: Sum) -> list[str | Text]:
         node.name,
         status(node),
         node.gpu_type or "-",
-        f"{node.gpus - node.gpus_free}/{node.gpus}",
+        f"{gpu_count(node.gpus_used)}/{node.gpus}",
         *seen.cells(),
         ", ".join(node.jobs) or "-",
     ]
@@ -145,7 +145,7 @@ def top_job(
         *COUNTERS,
         Column("NODES", flexible=True),
     )
-    sums = by(seen.devices, lambda device: device.job)
+    sums = by(by_holder(seen.devices), lambda device: device.job)
     write(Table(columns, [_holder_row(job, places, sums, now) for job in jobs]))
     click.echo(f"\n{gpus_line(nodes)}")
     _tell_problem(seen)
@@ -171,8 +171,8 @@ def _holder_row(
     return [
         name,
         phase(job.phase),
-        str(job.gpus_held),
-        str(job.gpus),
+        gpu_count(job.gpus_held),
+        gpu_count(job.gpus, job.gpu_memory_mib),
         span(held_s),
         hours,
         *sums.get(name, Sum()).cells(),

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from api.telemetry_views import DeviceView, HistoryList, HistoryView, PointView, TelemetryView
 from cli.client import Client, connect, job_path, run
-from cli.readings import COUNTERS, read, summed
+from cli.readings import COUNTERS, by_holder, read, summed
 from cli.tables import Column, Table, write, write_as
 from cli.times import span
 
@@ -61,7 +61,7 @@ async def _seen(url: str | None, job: str, node: str) -> tuple[TelemetryView, li
     """All that is measured, and what of it is asked for; who is not there is refused."""
     async with connect(url) as server:
         seen = await read(server)
-        devices = [d for d in seen.devices if (d.job == job if job else d.node == node)]
+        devices = [d for d in by_holder(seen.devices) if (d.job == job if job else d.node == node)]
         if not devices:
             await _require(server, job, node)
         return seen, devices
@@ -76,10 +76,17 @@ def _now_row(device: DeviceView) -> list[str | Text]:
     return [
         _rank(device.rank),
         device.node,
-        str(device.device),
+        _device(device),
         *summed([device]).cells(),
         device.job or "-",
     ]
+
+
+def _device(device: DeviceView) -> str:
+    """Its number, and the share that the rank has of it: 0 (25%)."""
+    if not device.sharers:
+        return str(device.device)
+    return f"{device.device} ({device.sharers[0].share / 10:g}%)"
 
 
 def _show_past(url: str | None, output: str, last_s: float, job: str, node: str) -> None:

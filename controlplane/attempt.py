@@ -7,7 +7,7 @@ exited or is gone. A rank in back-off keeps them, since nothing else may take it
 from enum import StrEnum
 
 from controlplane import events as e
-from controlplane.model import Cause, Placement, Row, Value
+from controlplane.model import Cause, JobSpec, Placement, Row, Value, in_gpus
 
 
 class AttemptState(StrEnum):
@@ -122,6 +122,10 @@ class Attempt(Value, frozen=True, kw_only=True):
                 found.setdefault(rank.incarnation, []).append(index)
         return found
 
+    def milli(self, rank: int) -> int:
+        """The GPUs that a rank was given, in thousandths."""
+        return self.share(rank) or 1_000 * len(self.placement[rank].devices)
+
     @property
     def gpus(self) -> float:
         """How many GPUs the whole attempt was given."""
@@ -129,6 +133,19 @@ class Attempt(Value, frozen=True, kw_only=True):
             return sum([len(slot.devices) for slot in self.placement])
         parts = [(self.share(i), len(slot.devices)) for i, slot in enumerate(self.placement)]
         return sum([share / 1_000 if share else devices for share, devices in parts])
+
+
+def asked_gpus(spec: JobSpec, attempt: Attempt | None = None) -> float:
+    """GPUs that a gang asks for; by memory as much as the attempt was given, or 0 without one."""
+    if not any([role.shares_device for role in spec.roles]):  # noqa: C419 - in every listing
+        return spec.gpus
+    milli = 0
+    for role in spec.roles:
+        if not role.gpu_memory_mib:
+            milli += role.replicas * role.gpu_milli
+        elif attempt is not None:
+            milli += sum(attempt.share(rank) for rank in spec.ranks_of(role.name))
+    return in_gpus(milli)
 
 
 # What clusters call it when an image cannot be had; `RanksStuck` begins with such a word.

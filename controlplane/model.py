@@ -173,6 +173,13 @@ class Role(Value, frozen=True, kw_only=True):
         return self.gpus or int(self.shares_device)
 
     @property
+    def gpu_milli(self) -> int:
+        """Thousandths of devices for each rank; a whole one where only its memory is asked for,
+        since it depends on the device how much that is.
+        """
+        return self.gpu_share or 1_000 * self.devices_of_rank
+
+    @property
     def is_elastic(self) -> bool:
         """Whether its ranks may come and go while the others run."""
         return self.expendable or self.min_replicas is not None or self.max_replicas is not None
@@ -287,8 +294,13 @@ class JobSpec(Value, frozen=True):
 
     @property
     def gpus(self) -> int:
-        """How many GPUs the whole gang needs."""
+        """How many whole GPUs the gang needs."""
         return sum([role.replicas * role.gpus for role in self.roles])
+
+    @property
+    def gpu_milli(self) -> int:
+        """The same in thousandths, with parts of devices; a rank that asks by memory counts as one."""
+        return sum([role.replicas * role.gpu_milli for role in self.roles])
 
     def role(self, name: str) -> Role | None:
         return next((role for role in self.roles if role.name == name), None)
@@ -325,6 +337,11 @@ class Slot(Row, frozen=True):
 
 # One slot a rank, in the order of the ranks.
 Placement = tuple[Slot, ...]
+
+
+def in_gpus(milli: int) -> float:
+    """Thousandths as GPUs: an int where they are whole, so that views of whole GPUs stay integers."""
+    return milli // 1_000 if milli % 1_000 == 0 else milli / 1_000
 
 
 class Exit(Value, frozen=True):

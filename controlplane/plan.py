@@ -6,13 +6,16 @@ from typing import Any
 from msgspec import Struct
 
 from controlplane.admission import admit
+from controlplane.attempt import asked_gpus
 from controlplane.commands import SubmitJob
+from controlplane.devices import WHOLE
 from controlplane.events import JobSubmitted, Recorded
 from controlplane.job import Job
 from controlplane.job_life import begin
 from controlplane.lines import Line
-from controlplane.model import JobSpec, Placement
+from controlplane.model import JobSpec, in_gpus
 from controlplane.queries import AHEAD_MAX, look_at, name_for
+from controlplane.scheduling.fitting import Fit
 from controlplane.scheduling.gangs import Gang, memories_of
 from controlplane.scheduling.reasons import Reason
 from controlplane.scheduling.snapshot import Snapshot
@@ -30,7 +33,7 @@ def plan(world: World, command: SubmitJob) -> Plan:
     snapshot = _OneMore(world, job)
     outcome = look_at(snapshot, job)
     if outcome.starts is not None:
-        return _told(job, "it would start now", ranks=_ranks(job.spec, outcome.starts.placement))
+        return _told(job, "it would start now", ranks=_ranks(job.spec, outcome.starts))
     line = [snapshot.job(place.job) for place in snapshot.line(job.spec.queue).order]
     place = line.index(job) + 1
     first = outcome.reasons[0].message if outcome.reasons else outcome.summary
@@ -68,11 +71,23 @@ class _OneMore(Snapshot):
         return self._gang if job_id == self._job.id else super().gang(job_id)
 
 
-def _ranks(spec: JobSpec, placement: Placement) -> list[PlannedRank]:
+def _ranks(spec: JobSpec, fit: Fit) -> list[PlannedRank]:
     return [
-        PlannedRank(rank=rank, name=spec.rank_name(rank), node=slot.node, devices=slot.devices)
-        for rank, slot in enumerate(placement)
+        PlannedRank(
+            rank=rank,
+            name=spec.rank_name(rank),
+            node=slot.node,
+            devices=slot.devices,
+            share=fit.shares[rank] if fit.shares else 0,
+        )
+        for rank, slot in enumerate(fit.placement)
     ]
+
+
+def _gpus(spec: JobSpec, ranks: Sequence[PlannedRank]) -> float:
+    if not any(rank.share for rank in ranks):
+        return asked_gpus(spec)
+    return in_gpus(sum(rank.share or WHOLE * len(rank.devices) for rank in ranks))
 
 
 def _told(
@@ -89,13 +104,14 @@ def _told(
         name=job.name,
         kind=job.spec.kind,
         spec=_spelt_out(job.spec),
-        gpus=job.spec.gpus,
+        gpus=_gpus(job.spec, ranks),
         starts_now=bool(ranks),
         summary=summary,
         reasons=list(reasons),
         ranks=list(ranks),
         place_in_queue=place,
         ahead=list(ahead),
+        gpu_memory_mib=sum(role.replicas * role.gpu_memory_mib for role in job.spec.roles),
     )
 
 

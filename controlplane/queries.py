@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from controlplane.attempt import Attempt, AttemptState, RankState
+from controlplane.attempt import Attempt, AttemptState, RankState, asked_gpus
 from controlplane.devices import WHOLE
 from controlplane.image import Node
 from controlplane.job import Job, Phase
-from controlplane.model import JobSpec
+from controlplane.model import JobSpec, in_gpus
 from controlplane.requests import written
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.decisions import Claim, Hold, Start
@@ -22,6 +22,7 @@ from controlplane.views import (
     NodeView,
     QueueView,
     RankView,
+    SharedGpu,
     Why,
 )
 from controlplane.world import World
@@ -41,7 +42,7 @@ def job_view(job: Job) -> JobView:
         phase=job.phase,
         reason=job.reason,
         message=job.message,
-        gpus=spec.gpus,
+        gpus=asked_gpus(spec, attempt),
         ranks=spec.size,
         ranks_running=_running(attempt),
         attempt=0 if attempt is None else attempt.number,
@@ -56,6 +57,7 @@ def job_view(job: Job) -> JobView:
         retry_at=job.retry_at,
         gpus_held=_held(attempt),
         deleting=job.deleting,
+        gpu_memory_mib=sum(role.replicas * role.gpu_memory_mib for role in spec.roles),
     )
 
 
@@ -65,14 +67,15 @@ def _running(attempt: Attempt | None) -> int:
     return sum(rank.state is RankState.RUNNING for rank in attempt.ranks)
 
 
-def _held(attempt: Attempt | None) -> int:
+def _held(attempt: Attempt | None) -> float:
     if attempt is None or not attempt.holding:
         return 0
-    pairs = zip(attempt.placement, attempt.ranks, strict=True)
-    return sum(
-        len(slot.devices)
-        for slot, rank in pairs
-        if rank.state not in (RankState.EXITED, RankState.GONE)
+    return in_gpus(
+        sum(
+            attempt.milli(index)
+            for index, rank in enumerate(attempt.ranks)
+            if rank.state not in (RankState.EXITED, RankState.GONE)
+        )
     )
 
 
@@ -125,6 +128,7 @@ def _attempt_view(spec: JobSpec, attempt: Attempt) -> AttemptView:
                 exit_code=rank.exit_code,
                 cause=rank.cause,
                 message=rank.message,
+                share=attempt.share(index),
             )
             for index, rank in enumerate(attempt.ranks)
         ],
@@ -133,13 +137,18 @@ def _attempt_view(spec: JobSpec, attempt: Attempt) -> AttemptView:
 
 def node_view(world: World, node: Node) -> NodeView:
     held = sorted(world.tenants.get(node.name, ()))
+    free, shared = (
+        world.free.masks[node.ordinal].bit_count(),
+        world.free.shared.get(node.ordinal, {}),
+    )
+    untaken = sum(WHOLE - taken for taken in shared.values())
     return NodeView(
         name=node.name,
         rack=node.info.rack,
         gpu_type=node.info.gpu_type,
         gpu_memory_mib=node.info.gpu_memory_mib,
         gpus=node.info.gpus,
-        gpus_free=world.free.masks[node.ordinal].bit_count(),
+        gpus_free=free,
         ready=node.ready,
         cordoned=node.cordoned,
         message=node.message or node.cordon_reason,
@@ -149,6 +158,8 @@ def node_view(world: World, node: Node) -> NodeView:
             name: written(name, max(0, world.free.left(node.ordinal, name) or 0))
             for name in node.info.resources
         },
+        gpus_used=in_gpus((node.info.gpus - free) * WHOLE - untaken),
+        shared=[SharedGpu(device=device, taken=shared[device]) for device in sorted(shared)],
     )
 
 
@@ -164,7 +175,7 @@ def queue_view(world: World, name: str) -> QueueView | None:
     return QueueView(
         name=name,
         gpus_max=queue.gpus_max,
-        gpus_used=world.used.get(name, 0),
+        gpus_used=in_gpus(world.used_milli(name)),
         jobs_waiting=len(world.waiting.get(name, ())),
         parent=queue.parent,
         nominal=queue.nominal,

@@ -278,6 +278,10 @@ class Tenancy(State):
             self._release_amounts(job.spec, requests, attempt, ranks)
         self._charge(job.spec.queue, attempt.flavor, -gpus, -parts)
 
+    def used_milli(self, queue: str) -> int:
+        """What the jobs of one queue hold, in thousandths of GPUs."""
+        return self.used.get(queue, 0) * WHOLE + self.used_parts.get(queue, 0)
+
     def _charge(self, queue: str, flavor: str, gpus: int, parts: int) -> None:
         self.used[queue] = self.used.get(queue, 0) + gpus
         if parts:

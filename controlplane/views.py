@@ -26,7 +26,9 @@ class JobView(Struct, frozen=True, kw_only=True):
     phase: Phase
     reason: str
     message: str
-    gpus: int
+    # GPUs that its ranks ask for together, with fractions where they share some. What is asked for by
+    # memory counts as what it was given, and 0 before that.
+    gpus: float
     ranks: int
     ranks_running: int
     attempt: int
@@ -40,8 +42,10 @@ class JobView(Struct, frozen=True, kw_only=True):
     finished_at: float | None
     retry_at: float | None
     # GPUs that the job holds now; a finished job holds some until its ranks are gone.
-    gpus_held: int
+    gpus_held: float
     deleting: bool
+    # The memory of GPUs that ranks which share by memory ask for together.
+    gpu_memory_mib: int = 0
 
 
 class RankView(Struct, frozen=True, kw_only=True):
@@ -57,6 +61,8 @@ class RankView(Struct, frozen=True, kw_only=True):
     exit_code: int | None
     cause: str | None
     message: str
+    # Thousandths of its one device, if it shares that; 0 for whole devices.
+    share: int = 0
 
 
 class AttemptView(Struct, frozen=True, kw_only=True):
@@ -92,12 +98,20 @@ class JobDetail(Struct, frozen=True, kw_only=True):
     commits: tuple[str, ...] = ()
 
 
+class SharedGpu(Struct, frozen=True, kw_only=True):
+    """A device that ranks share, and the thousandths of it that are taken."""
+
+    device: int
+    taken: int
+
+
 class NodeView(Struct, frozen=True, kw_only=True):
     name: str
     rack: str
     gpu_type: str
     gpu_memory_mib: int
     gpus: int
+    # Devices of which nothing is taken.
     gpus_free: int
     ready: bool
     cordoned: bool
@@ -106,12 +120,15 @@ class NodeView(Struct, frozen=True, kw_only=True):
     # What ranks may request beside GPUs, and what of that nobody has: as Kubernetes writes amounts.
     resources: dict[str, str] = {}
     resources_free: dict[str, str] = {}
+    # Devices that are taken or unusable, with fractions where some are shared.
+    gpus_used: float = 0
+    shared: list[SharedGpu] = []
 
 
 class QueueView(Struct, frozen=True, kw_only=True):
     name: str
     gpus_max: int | None
-    gpus_used: int
+    gpus_used: float
     jobs_waiting: int
     parent: str = ""
     nominal: int | None = None
@@ -159,6 +176,8 @@ class PlannedRank(Struct, frozen=True, kw_only=True):
     name: str
     node: str
     devices: tuple[int, ...]
+    # Thousandths of its one device, if it would share that; 0 for whole devices.
+    share: int = 0
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -172,10 +191,12 @@ class Plan(Struct, frozen=True, kw_only=True):
     name: str
     kind: str
     spec: dict[str, Any]
-    gpus: int
+    gpus: float
     starts_now: bool
     summary: str
     reasons: list[Reason]
     ranks: list[PlannedRank]
     place_in_queue: int | None
     ahead: list[str]
+    # The memory of GPUs that ranks which share by memory ask for together.
+    gpu_memory_mib: int = 0

@@ -11,6 +11,7 @@ from typing import Any
 import simpy
 
 from controlplane.commands import CordonNode, UncordonNode
+from controlplane.devices import WHOLE
 from controlplane.engine import Engine
 from controlplane.job import Phase
 from simulator.virtual_time import VirtualTime
@@ -42,7 +43,8 @@ class Autoscaler:
     def _rent(self) -> None:
         """As many nodes as those who wait need, beyond what is free and what is coming."""
         world = self._engine.world
-        waiting = sum(world.jobs[job].spec.gpus for job in world.by_phase[Phase.QUEUED])
+        milli = sum(world.jobs[job].spec.gpu_milli for job in world.by_phase[Phase.QUEUED])
+        waiting = -(-milli // WHOLE)
         if not waiting or not self._off:
             return
         size = max(1, world.nodes[self._off[-1]].info.gpus)

@@ -11,6 +11,7 @@ from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process, closing
 from adapters.simulated_cluster import SimulatedCluster
 from controlplane.collector import collecting_seldom
+from controlplane.devices import WHOLE
 from controlplane.engine import Engine, EngineOptions
 from controlplane.events import Recorded
 from controlplane.job import Phase
@@ -164,7 +165,8 @@ class _Life:
     def _waiting_gpus(self) -> int:
         """What autoscaled pools of a cluster file grow by."""
         world = self.engine.world
-        return sum(world.jobs[job].spec.gpus for job in world.by_phase[Phase.QUEUED])
+        milli = sum(world.jobs[job].spec.gpu_milli for job in world.by_phase[Phase.QUEUED])
+        return -(-milli // WHOLE)
 
     def begin(self) -> Recorder:
         """Lets the engine take the lead and learn of every node, all at time 0."""

@@ -1,6 +1,6 @@
 // The whole cluster at a glance: GPUs, jobs, nodes and queues, now or at any event of the past.
 
-import { count, el, jobAddress, patch, row, span, table } from "./elements.js";
+import { count, el, gpusAsked, jobAddress, patch, row, span, table } from "./elements.js";
 
 // Jobs are shown in this order: who has GPUs or will soon, who waits in the order of the line, who
 // was put aside, and who has ended.
@@ -105,7 +105,7 @@ function jobRow(job, now) {
   return row(job.id, [
     [name, "name"],
     [job.deleting ? `${job.phase} (deleting)` : job.phase, `phase ${job.phase}`],
-    [String(job.gpus), "number"],
+    [gpusAsked(job), "number"],
     [`${job.ranks_running}/${job.ranks}`, "number wide"],
     [job.kind, "wide"],
     [job.queue, "wide"],
@@ -135,11 +135,13 @@ function racksOf(nodes) {
 }
 
 function nodeLine(node) {
-  const used = node.ready ? node.gpus - node.gpus_free : 0;
+  const used = node.ready ? node.gpus_used : 0;
+  const taken = node.ready ? node.gpus - node.gpus_free : 0;
+  const whole = taken - node.shared.length;
   const state = !node.ready ? "lost" : node.cordoned ? "cordoned" : "";
-  const told = `${node.name}: ${used} of ${count(node.gpus, "GPU")} used${state && `, ${state}`}`;
+  const told = `${node.name}: ${used.toLocaleString("en")} of ${count(node.gpus, "GPU")} used${state && `, ${state}`}`;
   const about = [told, node.message, ...node.jobs].filter(Boolean).join("\n");
-  const squares = Array.from({ length: Math.min(node.gpus, 64) }, (_, i) => el("i", { class: i < used ? "used" : "" }));
+  const squares = Array.from({ length: Math.min(node.gpus, 64) }, (_, i) => el("i", { class: i < whole ? "used" : i < taken ? "shared" : "" }));
   return el("div", { class: `node ${state}`, title: about }, el("span", {}, node.name),
     el("span", { class: "gpus", role: "img", "aria-label": told }, squares), state && el("span", {}, state));
 }
@@ -147,7 +149,7 @@ function nodeLine(node) {
 function queueRow(queue) {
   const limit = (number) => (number === null ? "-" : String(number));
   return row(queue.name, [
-    [queue.name, "name"], [String(queue.gpus_used), "number"], [limit(queue.nominal), "number"],
+    [queue.name, "name"], [queue.gpus_used.toLocaleString("en"), "number"], [limit(queue.nominal), "number"],
     [limit(queue.gpus_max), "number"], [String(queue.jobs_waiting), "number"],
     [queue.discipline.replaceAll("_", " ")],
   ]);
@@ -200,7 +202,7 @@ export function clusterThen(state) {
 function gpusOf(nodes) {
   const ready = nodes.filter((node) => node.ready);
   const sum = (of) => ready.reduce((total, node) => total + of(node), 0);
-  return { used: sum((node) => node.gpus - node.gpus_free), total: sum((node) => node.gpus) };
+  return { used: sum((node) => node.gpus_used), total: sum((node) => node.gpus) };
 }
 
 function phasesOf(numbers) {

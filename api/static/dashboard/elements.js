@@ -57,7 +57,13 @@ export function moment(at) {
 }
 
 export function count(number, noun) {
-  return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+  return `${number.toLocaleString("en")} ${noun}${number > 0 && number <= 1 ? "" : "s"}`;
+}
+
+// GPUs that a job asks for, with fractions; memory where it shares by memory and has nothing yet.
+export function gpusAsked(job) {
+  if (!job.gpus && job.gpu_memory_mib) return `${(job.gpu_memory_mib / 1024).toLocaleString("en")} Gi`;
+  return job.gpus.toLocaleString("en");
 }
 
 export const jobAddress = (namespace, name) =>

@@ -1,6 +1,6 @@
 // One job: why it is where it is, its ranks, its restarts, what happened to it, what its ranks wrote.
 
-import { count, el, moment, row, span, stamp, table } from "./elements.js";
+import { count, el, gpusAsked, moment, row, span, stamp, table } from "./elements.js";
 
 const RANKS_SHOWN = 200;
 const EVENTS_SHOWN = 200;
@@ -71,12 +71,18 @@ function buttons(job, change) {
   }));
 }
 
+const asked = (job) => (job.gpus || !job.gpu_memory_mib ? count(job.gpus, "GPU") : `${gpusAsked(job)} of GPU memory`);
+
+// The numbers of its devices; of a shared one the part that it has.
+const devicesOf = (rank) =>
+  rank.share ? `${rank.devices[0]} (${rank.share / 10}%)` : rank.devices.join(", ") || "-";
+
 function factsOf(detail, now) {
   const job = detail.job;
   const retries = job.failures_max === null ? `${job.failures}` : `${job.failures} of ${job.failures_max}`;
   const facts = [
     ["Kind", job.kind], ["Queue", job.queue], ["Priority", String(job.priority)],
-    ["Asks for", `${count(job.ranks, "rank")}, ${count(job.gpus, "GPU")}`],
+    ["Asks for", `${count(job.ranks, "rank")}, ${asked(job)}`],
     ["Images", [...new Set(detail.spec.roles.map((role) => role.image).filter(Boolean))].join(", ")],
     ["Submitted", `${stamp(job.submitted_at)}, ${span(now - job.submitted_at)} ago`],
     ["Started", job.running_at && stamp(job.running_at)],
@@ -99,7 +105,7 @@ function ranksOf(attempt) {
   const ranks = table("ranks", [["Rank"], ["State"], ["Node"], ["GPUs"], ["Up since"], ["End"]]);
   const shown = attempt.ranks.slice(0, RANKS_SHOWN);
   ranks.body.append(...shown.map((rank) => row(String(rank.rank), [
-    [rank.name, "name"], [rank.state], [rank.node || "-"], [rank.devices.join(", ") || "-", "mono"],
+    [rank.name, "name"], [rank.state], [rank.node || "-"], [devicesOf(rank), "mono"],
     [rank.started_at ? moment(rank.started_at) : "-", "when"],
     [[rank.exit_code === null ? rank.cause?.replaceAll("_", " ") : `code ${rank.exit_code}`, rank.message].filter(Boolean).join(": "), "note"],
   ])));
