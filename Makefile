@@ -1,9 +1,17 @@
-# Every target does its own set-up: each depends on the virtual environment's stamp.
+# Every target does its own set-up: each depends on a stamp of the virtual environment, of which
+# there are two: what runs Muster (a demo, a server), and what developers use on top of it.
 
-PYTHON ?= python3
-VENV   := .venv
-BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
+# The interpreter that virtual environments are made of, also when one of them is on the path: the
+# environment made here has no pip of its own.
+ifeq ($(origin PYTHON), undefined)
+PYTHON := $(shell python3 -c 'import os, sys; \
+  base = os.path.join(sys.base_prefix, "bin", "python3"); \
+  print(base if os.path.exists(base) else sys.executable)' 2>/dev/null || echo python3)
+endif
+VENV    := .venv
+BIN     := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime
+STAMP   := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help venv check test test-slow test-worlds test-planted test-cluster cluster-up cluster-down bench \
@@ -12,23 +20,30 @@ STAMP  := $(VENV)/.installed
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-venv: $(STAMP) ## Create .venv from the lock file, with the project installed in place.
+venv: $(STAMP) ## Create .venv from the lock files, with the project installed in place.
 
-# The stamp is written last, so an installation that was interrupted is done again. A working
+# A stamp is written last, so an installation that was interrupted is done again. A working
 # environment is kept: making it anew with another Python would mix the two (`make clean` first).
 # The environment gets no pip of its own: Debian leaves out what would put one there, and the
 # machine's pip can install into it from outside. Only wheels are taken: building a source package
 # would fetch build tools that nobody pinned.
-PIP := $(PYTHON) -m pip --python $(VENV) --disable-pip-version-check --quiet
+PIP     := $(PYTHON) -m pip --python $(VENV) --disable-pip-version-check
+INSTALL := $(PIP) install --require-hashes --only-binary :all:
 
-$(STAMP): requirements-dev.lock pyproject.toml
+$(RUNTIME): requirements.lock requirements-build.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "muster needs Python 3.11 or newer; name one with make PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -m pip --version >/dev/null 2>&1 || \
 	  { echo "pip is missing; on Debian: apt-get install python3-pip" >&2; exit 1; }
 	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear --without-pip $(VENV)
-	$(PIP) install --require-hashes --only-binary :all: -r requirements-dev.lock
-	$(PIP) install --no-deps --no-build-isolation --no-index --editable .
+	@echo "installing what Muster needs to run into $(VENV), once"
+	@$(INSTALL) -r requirements.lock -r requirements-build.lock
+	@$(PIP) install --quiet --no-deps --no-build-isolation --no-index --editable .
+	@touch $@
+
+$(STAMP): $(RUNTIME) requirements-dev.lock
+	@echo "installing what developers need into $(VENV), once"
+	@$(INSTALL) -r requirements-dev.lock
 	@touch $@
 
 check: $(STAMP) ## Lint, formatting, import rules and types.
@@ -69,10 +84,10 @@ bench: $(STAMP) ## Measure, against named baselines; a table, and bench/results.
 bench-cluster: $(STAMP) ## Measure on a real API server; a table, and bench/cluster.json.
 	$(BIN)/python -m bench.cluster.run
 
-demo: $(STAMP) ## A guided tour on a simulated cluster.
+demo: $(RUNTIME) ## A guided tour on a simulated cluster.
 	$(BIN)/python examples/demo.py
 
-up: $(STAMP) ## Start the control plane with everything embedded.
+up: $(RUNTIME) ## Start the control plane with everything embedded.
 	$(BIN)/muster up
 
 docs: $(STAMP) ## Make docs/states.md, docs/kinds.md and docs/whatif.md again from the code.
