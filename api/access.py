@@ -1,10 +1,10 @@
 """Who may ask.
 
-A server that only its own machine can reach needs no token, but then every page that a browser
-there shows could reach it too: so the Host header must name the machine itself (against names that
-an attacker points at 127.0.0.1), and a page of another site may change nothing. Any other server
-needs a bearer token; of tokens only the SHA-256 is kept, which is enough for secrets that are as
-random as keys.
+A server that only its own machine can reach and that was given no token asks for none, but then
+every page that a browser there shows could reach it too: so the Host header must name the machine itself (against names that
+an attacker points at 127.0.0.1), and a page of another site may change nothing. A server with
+tokens asks everybody for one, on loopback too; of tokens only the SHA-256 is kept, which is enough
+for secrets that are as random as keys.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class Access:
             _refuse_other_sites(request)
         given = request.headers.get(hdrs.AUTHORIZATION)
         if given is None:
-            if self._is_local:
+            if not self._tokens:
                 return LOCAL_ACTOR
             raise Rejected("token_needed", "send `Authorization: Bearer TOKEN`")
         return self._holder(given)

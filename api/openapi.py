@@ -87,6 +87,7 @@ class _Schemas:
         queries = [route.query for route in routes]
         types = list(dict.fromkeys([Problem, *bodies, *answers, *queries]))
         refs, self.components = msgspec.json.schema_components(types, ref_template=_REF)
+        _drop_false_items(self.components)
         self._refs = dict(zip(types, refs, strict=True))
         for part in _parts(Manifest):
             _allow_null(self.components, part.__name__, set())
@@ -102,6 +103,21 @@ class _Schemas:
             parameter = {"name": name, "in": "query", "required": False, "schema": rest}
             told = schema.get("description")
             yield parameter if told is None else {**parameter, "description": told}
+
+
+def _drop_false_items(schema: Any) -> None:
+    """Removes `items: false` from tuples, which their `maxItems` says already.
+
+    Generators of clients do not read a schema that is no object.
+    """
+    if isinstance(schema, dict):
+        if schema.get("items") is False and "maxItems" in schema:
+            del schema["items"]
+        for inner in schema.values():
+            _drop_false_items(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            _drop_false_items(inner)
 
 
 def _allow_null(components: Schema, name: str, seen: set[str]) -> None:
@@ -142,7 +158,7 @@ def _operation(route: Route, schemas: _Schemas) -> Schema:
         "summary": route.summary,
         "parameters": parameters,
         "responses": {**_answers(route, schemas), **_problems(route)},
-        # Where the server is bound to a loopback address, no token is needed.
+        # A server on a loopback address that was given no token asks for none.
         "security": [{}] if route.is_open else [{"bearer": []}, {}],
     }
     if route.body is not None:

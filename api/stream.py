@@ -180,11 +180,11 @@ class Feed:
         response = web.StreamResponse(headers=_HEADERS)
         self.watchers += 1
         try:
-            await response.prepare(request)
-            if request.method != "HEAD":
-                await response.write(_HELLO)
-                # A client that is gone, or a log that fails, ends a stream: it may be resumed.
-                with suppress(ConnectionError, LogUnavailable, LogCorrupt):
+            # A client that is gone, or a log that fails, ends a stream: it may be resumed.
+            with suppress(ConnectionError, LogUnavailable, LogCorrupt):
+                await response.prepare(request)
+                if request.method != "HEAD":
+                    await response.write(_HELLO)
                     await self._follow(Watcher(request, position=after, stream=stream))
         finally:
             self.watchers -= 1

@@ -1,7 +1,9 @@
 """Studies over HTTP: ask, see how far it is, take the answer, cancel."""
 
+import asyncio
 import io
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +18,7 @@ from api.study_desk import DESK, Study, StudyState
 from api.wire import BODIES, BODY_PROBLEMS, convert
 from controlplane.codec import from_row
 from controlplane.errors import Rejected
+from controlplane.events import Recorded
 from simulator.topology import BadCluster
 from studies.whatif import ClusterFile, Options, WhatIf, study_of
 from studies.workloads.csv_trace import write_csv
@@ -24,6 +27,8 @@ from studies.workloads.trace import BadTrace
 
 ROWS_A_PAGE = 10_000
 TRACE = "trace.csv"
+# Scenarios times replications, for one question over HTTP.
+RUNS_MAX = 10_000
 
 
 class ClusterDocument(Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,15 +82,22 @@ async def ask_whatif(request: web.Request, query: NoQuery) -> web.Response:
     desk, name = request.app[DESK], uuid.uuid4().hex
     trace = await _own_jobs(request) if asked.trace_csv is None else asked.trace_csv
     folder = desk.folder_for(name)
-    (folder / TRACE).write_text(trace, encoding="utf-8")
     question = _question(asked, folder / TRACE)
     try:
-        study_of(question)
+        # In a thread: a long trace takes seconds to read, and others wait for this server.
+        await asyncio.to_thread(_check, question, trace)
     except (BadTrace, BadCluster, ValueError) as error:
+        desk.discard(folder)
         raise Rejected("invalid_study", str(error)) from None
     study = Study(name, question, folder)
     desk.take(study)
     return answer(view(study), status=202, headers={"Location": f"/v1/studies/{name}"})
+
+
+def _check(question: WhatIf, trace: str) -> None:
+    """Writes the trace to where the question names it, and raises what is wrong with the question."""
+    Path(question.trace).write_text(trace, encoding="utf-8")
+    study_of(question, runs_max=RUNS_MAX)
 
 
 def _question(asked: WhatIfRequest, trace: Path) -> WhatIf:
@@ -101,16 +113,20 @@ def _question(asked: WhatIfRequest, trace: Path) -> WhatIf:
 async def _own_jobs(request: web.Request) -> str:
     """The jobs that have run here, read off the log, as a trace."""
     log = request.app[CONTROL].log
-    events, after = [], 0
+    events: list[Recorded] = []
+    after = 0
     while rows := await log.read(after, ROWS_A_PAGE):
-        events += [from_row(row) for row in rows]
+        events += await asyncio.to_thread(lambda rows=rows: [from_row(row) for row in rows])
         after = rows[-1][0]
     try:
-        trace = trace_of_events("this cluster", events)
+        return await asyncio.to_thread(_as_csv, events)
     except BadTrace as error:
         raise Rejected("invalid_study", str(error)) from None
+
+
+def _as_csv(events: Sequence[Recorded]) -> str:
     text = io.StringIO()
-    write_csv(trace, text)
+    write_csv(trace_of_events("this cluster", events), text)
     return text.getvalue()
 
 

@@ -69,11 +69,15 @@ class Desk:
         folder.mkdir()
         return folder
 
+    def discard(self, folder: Path) -> None:
+        """Removes the folder of a study that was not taken."""
+        shutil.rmtree(folder, ignore_errors=True)
+
     def take(self, study: Study) -> None:
         """Queues a study; refuses when too many wait already."""
         waiting = sum(s.state is StudyState.WAITING for s in self._studies.values())
         if waiting >= WAITING_MAX:
-            shutil.rmtree(study.folder, ignore_errors=True)
+            self.discard(study.folder)
             raise Rejected("busy", f"{waiting} studies are waiting already")
         self._studies[study.id] = study
         self._forget_old()

@@ -22,7 +22,8 @@ class Watcher:
     __slots__ = ("_bell", "_is_chunked", "_transport", "_writer", "position", "stream")
 
     def __init__(self, request: web.Request, *, position: int, stream: str | None) -> None:
-        assert request.transport is not None
+        if request.transport is None:
+            raise ConnectionResetError("the client is gone")
         self.position = position
         # The one stream it asked for; None means all.
         self.stream = stream
@@ -42,8 +43,14 @@ class Watcher:
         return transport.get_write_buffer_size() <= BUFFER_BYTES_FULL and not self.is_gone
 
     def write(self, block: Block) -> None:
-        """Writes what follows right behind the watcher's position."""
+        """Writes what follows right behind the watcher's position.
+
+        Raises ConnectionResetError if the client is gone. (Event loops differ in what a write to a
+        closed transport raises; an error that is not handled here keeps the block in its traceback.)
+        """
         assert block.after == self.position, (block.after, self.position)
+        if self.is_gone:
+            raise ConnectionResetError("the client is gone")
         if self.stream is not None:
             self._send(block.of(self.stream))
         else:

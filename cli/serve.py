@@ -26,7 +26,6 @@ from cli.settings import (
     read_token,
 )
 from cli.sources import Kind, Source, damage, parse_source
-from controlplane.collector import collecting_seldom
 from controlplane.errors import LogConflict, LogCorrupt, LogUnavailable
 from controlplane.labels import is_label
 
@@ -113,8 +112,8 @@ def up(
 ) -> None:
     """Start the control plane with everything embedded: event log, cluster and HTTP API.
 
-    On a loopback address no token is needed. On any other one a token is made, kept in a file that
-    only you can read, and asked for in every request.
+    On a loopback address no token is needed, unless --token-file names one. On any other address a
+    token is made, kept in a file that only you can read, and needed in every request.
 
     \b
     Examples:
@@ -154,8 +153,7 @@ def up(
     )
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     logging.getLogger("aiohttp.access").setLevel(logging.INFO if verbose else logging.WARNING)
-    with collecting_seldom():
-        _run(_serve(wanted, port, token_place))
+    _run(_serve(wanted, port, token_place))
 
 
 def _tokens(host: str, token_file: str | None) -> tuple[tuple[str, ...], Path | None]:

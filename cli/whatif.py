@@ -216,6 +216,7 @@ def _conduct(given: dict[str, Any]) -> None:
         result = ask(
             question,
             out,
+            study=study,
             executor=executor_for(given["executor"], workers),
             on_progress=on_progress,
             on_probe=on_probe,

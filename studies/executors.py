@@ -5,9 +5,11 @@ Results come back in any order; what is made of them does not depend on it.
 
 import multiprocessing
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
+from types import ModuleType
 from typing import Any
 
 from studies.cells import CellResult, Task, run_task
@@ -34,7 +36,7 @@ def _on_cores(workers: int, tasks: Sequence[Task]) -> Iterator[CellResult]:
         pool = ProcessPoolExecutor(min(workers, len(tasks)), mp_context=context)
         stack.callback(pool.shutdown, wait=True, cancel_futures=True)
         try:
-            with _interrupts_are_ours():
+            with _interrupts_are_ours(), _without_main():
                 waiting: set[Future[CellResult]] = {pool.submit(run_task, task) for task in tasks}
             while waiting:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -55,6 +57,22 @@ def _interrupts_are_ours() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Workers that begin here do not import the caller's script.
+
+    A spawned process imports the script that runs as `__main__`; one that calls `ask` at its top
+    level would start a study of its own in every worker. Workers need nothing of it: what they run
+    is in `studies.cells`.
+    """
+    before = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = before
 
 
 def _on_dask(address: str, tasks: Sequence[Task]) -> Iterator[CellResult]:

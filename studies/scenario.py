@@ -5,9 +5,11 @@ is the name under which a result is kept.
 """
 
 import hashlib
+import os
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -105,7 +107,7 @@ def _seeded(model: ClusterModel, seed: int) -> ClusterModel:
 def make_trace(cell: Cell) -> Trace:
     """The workload of a cell; replications share it wherever they have the same number."""
     choice = cell.scenario.workload
-    trace = _chosen(choice.path, choice.form, choice.sha256, choice.begin_s, choice.length_s)
+    trace = _chosen(choice)
     dice = f"{cell.seed}/{cell.replication}/workload"
     if choice.synthetic_days is not None:
         profile = fit_profile(trace)
@@ -115,16 +117,33 @@ def make_trace(cell: Cell) -> Trace:
     return trace if choice.load == 1.0 else scaled(trace, choice.load)
 
 
-@lru_cache(maxsize=2)
-def _chosen(path: str, form: str, sha256: str, begin_s: float, length_s: float | None) -> Trace:
-    trace = read_trace(Path(path), form)
+def _chosen(choice: WorkloadChoice) -> Trace:
+    """The jobs of the trace that were submitted in the chosen window."""
+    trace = whole_trace(choice)
     since = trace.submit - trace.submit[0]
-    chosen = since >= begin_s
-    if length_s is not None:
-        chosen &= since < begin_s + length_s
+    chosen = since >= choice.begin_s
+    if choice.length_s is not None:
+        chosen &= since < choice.begin_s + choice.length_s
     if not bool(chosen.any()):
-        raise ValueError(f"no job of {path} was submitted in the chosen window")
+        raise ValueError(f"no job of {choice.path} was submitted in the chosen window")
     return trace if bool(chosen.all()) else trace.rows(chosen.nonzero()[0])
+
+
+def workload_in(path: str, form: str, **more: Any) -> WorkloadChoice:
+    """The workload in a file, known by its content; raises BadTrace if it cannot be read."""
+    return WorkloadChoice(
+        path=os.path.abspath(path), form=form, sha256=content_of(Path(path)), **more
+    )
+
+
+def whole_trace(choice: WorkloadChoice) -> Trace:
+    """The trace of a workload, read once a process as long as its content stays the same."""
+    return _read(choice.path, choice.form, choice.sha256)
+
+
+@lru_cache(maxsize=2)
+def _read(path: str, form: str, sha256: str) -> Trace:
+    return read_trace(Path(path), form)
 
 
 def content_of(path: Path) -> str:

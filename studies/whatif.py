@@ -6,6 +6,7 @@ result = ask(WhatIf(trace="jobs.csv", nodes=("16x8", "24x8"), policies=("fifo", 
 
 import os
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,17 +22,20 @@ from studies.grid import Progress, Study, conduct, crossed
 from studies.hardware import Recorded
 from studies.policies import policy_named
 from studies.report.page import page
-from studies.scenario import Scenario, content_of, make_cluster
+from studies.scenario import Scenario, make_cluster, whole_trace, workload_in
 from studies.scenario_parts import Autoscale, Checkpoints, ClusterChoice, WorkloadChoice
 from studies.search import Probe, fewest_nodes, parse_wish
 from studies.store import Store, write_whole
 from studies.submissions import labels_of
-from studies.workloads.formats import read_trace
 
 REPLICATIONS_MAX = 10_000
 # Ten years.
 SYNTHETIC_DAYS_MAX = 3_650
 SCENARIOS_MAX = 10_000
+# Scenarios times replications.
+RUNS_MAX = 1_000_000
+# In all clusters of a question together: each of them is built once to see that it can be.
+NODES_MAX = 1_000_000
 
 
 class ClusterFile(msgspec.Struct, frozen=True):
@@ -87,26 +91,30 @@ class WhatIf(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     jobs_csv: bool = True
 
 
-def study_of(question: WhatIf) -> Study:
-    """The grid that a question spans. Whatever is wrong with it is a ValueError, before any run."""
+def study_of(question: WhatIf, *, runs_max: int = RUNS_MAX) -> Study:
+    """The grid that a question spans. Whatever is wrong with it is a ValueError, before any run.
+
+    The size of the grid is checked before anything is built: a few kilobytes of lists can span
+    millions of scenarios.
+    """
+    _check_size(question, runs_max)
     _check_numbers(question)
-    trace = read_trace(Path(question.trace), question.format)
-    workload = WorkloadChoice(
-        path=os.path.abspath(question.trace),
-        form=question.format,
-        sha256=content_of(Path(question.trace)),
+    workload = workload_in(
+        question.trace,
+        question.format,
         begin_s=question.begin_s,
         length_s=question.length_s,
         synthetic_days=question.synthetic_days,
     )
-    known = set(trace.labels.get("queue", ()))
+    known = set(whole_trace(workload).labels.get("queue", ()))
     for table in question.quotas:
         for queue in table:
             if queue not in known and queue != "default":
                 raise ValueError(f"quota: no job of the trace is in a queue {queue!r}")
     clusters = _clusters(question)
+    _check_autoscale(question, clusters)
     base = Scenario(
-        cluster=clusters[0],
+        cluster=next(iter(clusters)),
         workload=workload,
         start_s=question.start_s,
         stop_s=question.stop_s,
@@ -119,7 +127,7 @@ def study_of(question: WhatIf) -> Study:
     scenarios = crossed(
         base,
         {
-            "cluster": clusters,
+            "cluster": list(clusters),
             "policy": [policy_named(name).name for name in question.policies],
             "load": question.loads,
             "faults": [faults_named(name) for name in question.faults],
@@ -140,10 +148,6 @@ def study_of(question: WhatIf) -> Study:
             "price_gpu_hour": question.prices,
         },
     )  # fmt: skip
-    if len(scenarios) > SCENARIOS_MAX:
-        raise ValueError(f"{len(scenarios)} scenarios are more than {SCENARIOS_MAX}")
-    for scenario in scenarios:
-        _check_autoscale(scenario)
     return Study(
         scenarios=scenarios,
         replications=question.replications,
@@ -151,6 +155,35 @@ def study_of(question: WhatIf) -> Study:
         window=question.window,
         jobs_csv=question.jobs_csv,
     )
+
+
+def _check_size(question: WhatIf, runs_max: int) -> None:
+    axes = (
+        question.policies,
+        question.loads,
+        question.faults,
+        question.checkpoint_s,
+        question.autoscale_from,
+        question.prices,
+        question.quotas,
+    )
+    clusters = len(question.gpus) + len(question.nodes) + len(question.clusters)
+    scenarios = clusters * prod(map(len, axes))
+    if scenarios > SCENARIOS_MAX:
+        raise ValueError(
+            f"the lists span {scenarios} scenarios; at most {SCENARIOS_MAX} are taken: shorten a list"
+        )
+    if (runs := scenarios * question.replications) > runs_max:
+        raise ValueError(
+            f"{scenarios} scenarios with {question.replications} replications are {runs} runs; "
+            f"at most {runs_max} are taken"
+        )
+    for name, values in (("policies", question.policies), ("loads", question.loads),
+                         ("faults", question.faults), ("checkpoint_s", question.checkpoint_s),
+                         ("autoscale_from", question.autoscale_from),
+                         ("prices", question.prices), ("quotas", question.quotas)):  # fmt: skip
+        if not values:
+            raise ValueError(f"{name}: the list is empty; leave it out for the default")
 
 
 def _check_numbers(question: WhatIf) -> None:
@@ -174,7 +207,8 @@ def _check_numbers(question: WhatIf) -> None:
             raise ValueError(f"checkpoint: {every:g} is no number of seconds")
 
 
-def _clusters(question: WhatIf) -> list[ClusterChoice]:
+def _clusters(question: WhatIf) -> dict[ClusterChoice, int]:
+    """The clusters of a question, each with its number of nodes; each is built once to check it."""
     found = [ClusterChoice(gpus=gpus) for gpus in question.gpus]
     for text in question.nodes:
         parse_nodes(text)
@@ -182,19 +216,21 @@ def _clusters(question: WhatIf) -> list[ClusterChoice]:
     found += [ClusterChoice(file=each.name, document=each.document) for each in question.clusters]
     if not found:
         raise ValueError("a study needs a cluster: gpus, nodes, or a cluster file")
+    nodes: dict[ClusterChoice, int] = {}
     for choice in found:
-        make_cluster(Scenario(cluster=choice, workload=WorkloadChoice(path="")), 0)
-    return found
+        if choice not in nodes:
+            made = make_cluster(Scenario(cluster=choice, workload=WorkloadChoice(path="")), 0)
+            nodes[choice] = len(made.model.nodes)
+        if sum(nodes.values()) > NODES_MAX:
+            raise ValueError(f"the clusters have more than {NODES_MAX} nodes together")
+    return nodes
 
 
-def _check_autoscale(scenario: Scenario) -> None:
-    if scenario.autoscale is None:
-        return
-    nodes = len(make_cluster(scenario, 0).model.nodes)
-    if not 0 <= scenario.autoscale.nodes_min <= nodes or nodes == 1:
-        raise ValueError(
-            f"autoscale: {scenario.autoscale.nodes_min} of {nodes} nodes is no range to scale in"
-        )
+def _check_autoscale(question: WhatIf, clusters: dict[ClusterChoice, int]) -> None:
+    for nodes_min in question.autoscale_from:
+        for nodes in clusters.values():
+            if nodes_min is not None and (not 0 <= nodes_min <= nodes or nodes == 1):
+                raise ValueError(f"autoscale: {nodes_min} of {nodes} nodes is no range to scale in")
 
 
 def _label(queue: str, known: set[str]) -> str:
@@ -205,6 +241,7 @@ def ask(
     question: WhatIf,
     out: str | Path,
     *,
+    study: Study | None = None,
     executor: Executor | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_probe: Callable[[Probe], None] | None = None,
@@ -213,9 +250,10 @@ def ask(
     """Answers a question into a folder: result.json, report.html, jobs/ and the cells themselves.
 
     What was computed into this folder before is used again, so a study that was interrupted goes
-    on, and a larger grid costs only what is new in it.
+    on, and a larger grid costs only what is new in it. `study` is the question's own grid, where
+    the caller has it already.
     """
-    study = study_of(question)
+    study = study or study_of(question)
     wish = parse_wish(question.goal) if question.goal else None
     if wish is not None and not study.scenarios[0].cluster.nodes:
         raise ValueError("a goal needs a cluster that is given as nodes, as in 64x8")

@@ -28,7 +28,7 @@ OWN_ADDRESS = "POD_IP_DUMMY"
 ELASTIC = "spec.elasticPolicy"
 
 
-class ElasticPolicy(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class PaddleElasticPolicy(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Taken, defaulted and kept; the operator never did anything with it either."""
 
     minReplicas: int | None = None
@@ -40,7 +40,7 @@ class ElasticPolicy(Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 class PaddleJobSpec(FlatPolicy, frozen=True, forbid_unknown_fields=True, kw_only=True):
     paddleReplicaSpecs: dict[str, ReplicaSpec] = {}
     runPolicy: RunPolicy = RunPolicy()
-    elasticPolicy: ElasticPolicy | None = None
+    elasticPolicy: PaddleElasticPolicy | None = None
 
 
 class PaddleJob(Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,7 +75,9 @@ def read(job: PaddleJob, findings: Findings) -> Submission:
     )
 
 
-def _with_limits(elastic: ElasticPolicy, workers: int | None, findings: Findings) -> ElasticPolicy:
+def _with_limits(
+    elastic: PaddleElasticPolicy, workers: int | None, findings: Findings
+) -> PaddleElasticPolicy:
     for field in ("minReplicas", "maxReplicas", "maxRestarts"):
         value = getattr(elastic, field)
         checking.check_range(f"{ELASTIC}.{field}", value, 0, checking.BILLION, findings)

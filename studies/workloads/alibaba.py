@@ -83,7 +83,7 @@ def _add_pai(
 def read_openb(path: Path) -> Trace:
     """Pods, each of which is a job of its own. One that was never placed has no length."""
     table = _table(path)
-    table.columns(None, OPENB)
+    table.columns(OPENB)
     found = Collector(path.name)
     for row, line in _rows(table, tuple(table.header)):
         gpus = round(_number(table, line, "num_gpu", row["num_gpu"]) or 0.0)
@@ -107,8 +107,8 @@ def read_openb(path: Path) -> Trace:
 
 def read_lingjun(folder: Path) -> Trace:
     jobs, workers = _table(folder / "job.csv"), _table(folder / "worker.csv")
-    jobs.columns(None, LINGJUN_JOBS)
-    workers.columns(None, LINGJUN_WORKERS)
+    jobs.columns(LINGJUN_JOBS)
+    workers.columns(LINGJUN_WORKERS)
     gpus: dict[str, int] = defaultdict(int)
     for row, line in _rows(workers, tuple(workers.header)):
         gpus[row["job_name"]] += _gpus_of(workers, line, row["RES"])
@@ -154,7 +154,7 @@ def _headless(path: Path, header: tuple[str, ...]) -> Table:
         table.rows.insert(0, table.header)
         table.lines.insert(0, 1)
         table.header = list(header)
-    table.columns(None, header)
+    table.columns(header)
     return table
 
 

@@ -55,7 +55,9 @@ def read_csv(path: Path) -> Trace:
 
 def parse_csv(name: str, lines: Iterator[str] | io.TextIOBase) -> Trace:
     table = Table(name, lines)
-    columns = table.columns(COLUMNS, REQUIRED)
+    columns = table.columns(REQUIRED)
+    unused = [column for column in table.header if column not in COLUMNS]
+    notes = [f"columns that a study does not use: {_listed(unused)}"] if unused else []
     ids = columns["id"]
     if not ids:
         raise table.bad(None, "has no jobs: nothing follows the line that names the columns")
@@ -68,7 +70,7 @@ def parse_csv(name: str, lines: Iterator[str] | io.TextIOBase) -> Trace:
     labels: dict[str, Sequence[str]] = {
         column: columns[column] for column in LABELS if column in columns
     }
-    return make_trace(name, ids, labels=labels, **numbers)
+    return make_trace(name, ids, labels=labels, notes=notes, **numbers)
 
 
 def _listed(header: Sequence[str]) -> str:
@@ -106,8 +108,8 @@ class Table:
     def bad(self, line: int | None, problem: str) -> BadTrace:
         return BadTrace(self.name, line, problem)
 
-    def columns(self, known: Sequence[str] | None, required: Sequence[str]) -> dict[str, list[str]]:
-        """The cells by column. With `known`, a column of another name is a mistake."""
+    def columns(self, required: Sequence[str]) -> dict[str, list[str]]:
+        """The cells by column."""
         header = self.header
         for column in required:
             if column not in header:
@@ -115,8 +117,6 @@ class Table:
         for place, column in enumerate(header):
             if header.index(column) != place:
                 raise self.bad(1, f"the column {column!r} is there twice")
-            if known is not None and column not in known:
-                raise self.bad(1, f"{column!r} is no column of a trace; known: {', '.join(known)}")
         width = len(header)
         for row, line in zip(self.rows, self.lines, strict=True):
             if len(row) != width:

@@ -27,7 +27,7 @@ def read_acme(path: Path) -> Trace:
 def _read(path: Path, required: tuple[str, ...]) -> Trace:
     with open_text(path) as file:
         table = Table(path.name, file)
-    columns = table.columns(None, required)
+    columns = table.columns(required)
     found = Collector(path.name)
     cells = zip(*(columns[name] for name in required), table.lines, strict=True)
     for job, user, gpu_num, state, submit, start, end, last, line in cells:

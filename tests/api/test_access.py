@@ -102,11 +102,20 @@ async def test_no_secret_reaches_the_logs(public: Server, caplog: pytest.LogCapt
     assert SECRET not in json.dumps(page)
 
 
-async def test_a_local_server_needs_no_token_but_takes_no_wrong_one() -> None:
-    async with serving(access=Access(TOKENS)) as server:
+async def test_a_local_server_without_tokens_asks_for_none_and_takes_no_wrong_one() -> None:
+    async with serving(access=Access()) as server:
         assert (await server.call("GET", "/v1/jobs"))[0] == 200
+        assert (await server.call("GET", "/v1/jobs", headers=bearer("wrong")))[0] == 401
+
+
+async def test_a_local_server_with_tokens_asks_for_one() -> None:
+    async with serving(access=Access(TOKENS)) as server:
+        for method, path in (("GET", "/v1/jobs"), ("POST", "/v1/jobs"), ("GET", "/metrics")):
+            status, problem = await server.call(method, path)
+            assert (status, problem["code"]) == (401, "token_needed")
         assert (await server.call("GET", "/v1/jobs", headers=bearer(SECRET)))[0] == 200
         assert (await server.call("GET", "/v1/jobs", headers=bearer("wrong")))[0] == 401
+        assert (await server.call("GET", "/healthz"))[0] == 200
 
 
 @pytest.mark.parametrize(

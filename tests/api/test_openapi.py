@@ -79,3 +79,20 @@ async def test_the_pages_fetch_nothing_from_elsewhere(server: Server, path: str)
     assert re.findall(r"(?:src|href)=[\"']?(?:https?:)?//", text) == []
     assert " style=" not in text
     assert " onclick=" not in text
+
+
+def subschemas(schema):
+    yield schema
+    for value in schema.values() if isinstance(schema, dict) else schema:
+        if isinstance(value, dict | list):
+            yield from subschemas(value)
+
+
+def test_generators_of_clients_can_read_it() -> None:
+    """They take no schema that is a plain boolean, and make a class of each component's name."""
+    schemas = DOCUMENT["components"]["schemas"]
+    for schema in subschemas(schemas):
+        if isinstance(schema, dict) and not isinstance(schema.get("items", {}), dict):
+            pytest.fail(f"items is no schema: {schema}")
+    assert [name for name in schemas if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name)] == []
+    assert len({name.lower() for name in schemas}) == len(schemas)

@@ -1,18 +1,20 @@
 """The feed's laws, under any order of events, watchers, full buffers and new engines."""
 
 import asyncio
+import gc
 import re
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiohttp import web
 from aiohttp.http import HttpVersion10
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adapters.memory_log import MemoryLog
-from api.frames import BLOCK_BYTES_MAX, blocks_of, frame_of
+from api.frames import BLOCK_BYTES_MAX, Block, blocks_of, frame_of
 from api.stream import Feed, FeedLimits
 from api.watcher import BUFFER_BYTES_FULL, Watcher
 from controlplane.codec import Row
@@ -217,3 +219,49 @@ async def test_a_new_engine_in_the_middle_of_an_offer_doubles_nothing(turns: int
     await bench.append(1)
     await bench.finish()
     assert [transport.seen for _, _, transport in bench.watchers] == [list(range(1, 13))] * 4
+
+
+def test_a_client_that_hangs_up_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
+    """On the event loop of the server, whose closed transports raise when they are written to."""
+    uvloop = pytest.importorskip("uvloop")
+    gc.collect()
+    before = _blocks_in_memory()
+    gc.disable()
+    try:
+        uvloop.run(_hang_up_often(20))
+        assert _blocks_in_memory() == before
+    finally:
+        gc.enable()
+    assert caplog.records == []
+
+
+def _blocks_in_memory() -> int:
+    return sum(isinstance(each, Block) for each in gc.get_objects())
+
+
+async def _hang_up_often(times: int) -> None:
+    log = MemoryLog()
+    epoch = (await log.lead()).epoch
+    await log.append(
+        [Recorded(n, 0.0, JobCancelled("j" * 500)) for n in range(1, 4_001)], epoch=epoch
+    )
+    feed = Feed(log)
+    feed.begin_at(4_000)
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        return await feed.serve(request, after=0)
+
+    app = web.Application()
+    app.router.add_get("/", serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    for n in range(times):
+        reader, writer = await asyncio.open_connection(*runner.addresses[0][:2])
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await reader.read(n % 2)
+        writer.transport.abort()
+    async with asyncio.timeout(20):
+        while feed.watchers:  # noqa: ASYNC110 - the feed says nothing when a watcher has gone
+            await asyncio.sleep(0.01)
+    await runner.cleanup()

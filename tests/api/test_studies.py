@@ -58,6 +58,14 @@ async def test_without_a_trace_the_jobs_of_this_cluster_are_the_workload(server:
         ({"trace_csv": "id,submit,gpus,duration\na,0,x,5\n"}, "line 2"),
         ({"policies": ["luck"]}, "'luck'"),
         ({"nodes": []}, "a study needs a cluster"),
+        ({"policies": []}, "policies: the list is empty"),
+        # Lists of a few kilobytes that span more than a server could build: counted, not built.
+        (
+            {"loads": [1 + i / 1e4 for i in range(3000)], "prices": list(range(1, 3000))},
+            "8997000 scenarios; at most 10000",
+        ),
+        ({"loads": [1.0, 2.0] * 50, "replications": 1000}, "100000 runs; at most 10000"),
+        ({"nodes": [f"{n}x8" for n in range(99_900, 99_990)]}, "more than 1000000 nodes"),
     ],
 )
 async def test_what_cannot_be_conducted_is_refused_with_the_reason(server: Server, changes, said):

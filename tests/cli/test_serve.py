@@ -229,6 +229,21 @@ def test_beyond_this_machine_a_token_is_made_and_needed(
     assert (code, token in server.banner + errors) == (0, False)
 
 
+def test_a_token_file_is_enforced_on_loopback(
+    tmp_path: Path, muster: Muster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "secret"
+    place.write_text("mus_of-this-test\n")
+    with up("--db", "memory:", "--token-file", place) as server:
+        assert f"token      in {place}" in server.banner
+        assert server.get("/v1/jobs")[0] == 401
+        assert server.get("/v1/jobs", Authorization="Bearer mus_of-this-test")[0] == 200
+        ran = muster("list", "--url", server.url)
+        assert (ran.code, "MUSTER_TOKEN_FILE" in ran.err) == (1, True)
+        monkeypatch.setenv("MUSTER_TOKEN_FILE", str(place))
+        assert muster("list", "--url", server.url).code == 0
+
+
 def test_a_named_token_file_must_be_there_and_hold_a_token(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.touch()

@@ -1,7 +1,10 @@
 """Every command that a document shows can at least be read by the command line."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,3 +70,18 @@ def test_a_written_command_is_one(words: list[str]) -> None:
 def test_what_is_none_is_noticed(line: str) -> None:
     with pytest.raises(click.UsageError):
         parse(shlex.split(line)[1:])
+
+
+def test_the_python_of_the_whatif_page_runs_as_a_script(tmp_path: Path) -> None:
+    """As somebody saves it: without a guard around what runs at its top level."""
+    text = (ROOT / "docs" / "whatif.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    script = tmp_path / "ask.py"
+    script.write_text(block.replace('"examples/', f'"{ROOT}/examples/'))
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "mean" in done.stdout
+    assert (tmp_path / "out" / "report.html").exists()

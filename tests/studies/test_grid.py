@@ -18,6 +18,8 @@ from cli.main import run
 from studies.comparison import interval, paired, t_quantile
 from studies.executors import executor_for
 from studies.whatif import WhatIf, ask, study_of
+from studies.workloads.csv_trace import read_csv
+from studies.workloads.formats import READERS
 
 
 @pytest.fixture
@@ -275,3 +277,18 @@ def test_a_result_can_be_read_by_machines(trace, tmp_path):
     assert first["replication_0"]["fairness"]["over"] == "user"
     assert first["measures"]["cost"]["mean"] > 0
     assert 0 < first["replication_0"]["fairness"]["jain_slowdown"] <= 1
+
+
+def test_a_study_reads_its_trace_once(tmp_path, monkeypatch):
+    path = tmp_path / "jobs.csv"
+    path.write_text("id,submit,gpus,duration\n1,0,1,5\n")
+    times = []
+
+    def counted(path):
+        times.append(path)
+        return read_csv(path)
+
+    monkeypatch.setitem(READERS, "csv", counted)
+    words = ["--trace", str(path), "--gpus", "1,2", "--workers", "1", "--out", str(tmp_path / "o")]
+    assert run(["whatif", *words]) == 0
+    assert times == [path]

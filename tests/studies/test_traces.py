@@ -28,12 +28,18 @@ def parsed(text: str):
     return parse_csv("t.csv", io.StringIO(text))
 
 
+def test_a_column_that_no_study_uses_is_noted():
+    trace = parsed("id,submit,gpus,duration,vc,colour\na,0,1,5,x,red\n")
+    assert (list(trace.ids), dict(trace.labels)) == (["a"], {})
+    assert trace.notes == ("columns that a study does not use: vc, colour",)
+    assert parsed(HEAD + "a,0,1,5\n").notes == ()
+
+
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
         ("", None, "is empty"),
         ("id,submit,gpus\na,0,1\n", 1, "no column 'duration'"),
-        ("id,submit,gpus,duration,colour\n", 1, "'colour' is no column"),
         ("id,submit,gpus,duration,gpus\n", 1, "'gpus' is there twice"),
         (HEAD + "a,0,1,5\nb,0,1\n", 3, "has 3 fields; the header names 4"),
         (HEAD + "a,0,1,5\na,1,1,5\n", 3, "the id 'a' is that of line 2 too"),
