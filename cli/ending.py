@@ -41,8 +41,26 @@ class Ending(NamedTuple):
 async def wait_for_all(
     server: Client, jobs: Sequence[JobName], *, quiet: bool = False
 ) -> list[Ending]:
-    """Waits for every job, and tells on standard error what happens meanwhile."""
-    return list(await asyncio.gather(*(_wait_for(server, job, quiet=quiet) for job in jobs)))
+    """Waits for every job, and reports on standard error what happens meanwhile.
+
+    A person who interrupts it is reminded that the jobs go on.
+    """
+    try:
+        return list(await asyncio.gather(*(_wait_for(server, job, quiet=quiet) for job in jobs)))
+    except asyncio.CancelledError:
+        if not quiet:
+            _say_that_they_go_on(jobs)
+        raise
+
+
+def _say_that_they_go_on(jobs: Sequence[JobName]) -> None:
+    names = " ".join(str(job) for job in jobs)
+    them = "it" if len(jobs) == 1 else "them"
+    click.echo(
+        f"\nno longer waiting; {names} {'goes' if len(jobs) == 1 else 'go'} on. "
+        f"To wait again: muster wait {names}; to stop {them}: muster cancel {names}",
+        err=True,
+    )
 
 
 async def _wait_for(server: Client, job: JobName, *, quiet: bool) -> Ending:

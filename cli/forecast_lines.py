@@ -19,5 +19,6 @@ def forecast_line(forecast: Forecast | None) -> str:
 def _range(p50: float | None, p90: float | None, now: float, far: str) -> str:
     if p50 is None:
         return f"more than {far}"
-    late = f"more than {far}" if p90 is None else span(p90 - now)
-    return f"{span(p50 - now)} ({late} at worst, nine times in ten)"
+    if p90 is None:
+        return f"{span(p50 - now)} (median; in 10 % of the runs more than {far})"
+    return f"{span(p50 - now)} (median; 90 % within {span(p90 - now)})"

@@ -7,6 +7,7 @@ recorded; what the cluster reports is never refused, only found to be old news.
 from typing import TypeVar, assert_never
 
 from msgspec import UnsetType
+from msgspec.structs import replace
 
 from controlplane import commands as c
 from controlplane import events as e
@@ -210,6 +211,12 @@ def _amend(draft: Draft, command: c.AmendJob) -> None:
     spec = amended(old, event)
     if spec == job.spec:
         return
+    if job.finished and spec != replace(old, ttl_s=event.ttl_s):
+        raise Rejected(
+            "already_finished",
+            f"{job.namespace}/{job.name} is finished: {job.phase.value.lower()}; "
+            "only its time to live (ttl_s) can still change",
+        )
     for field, problem in problems(job.namespace, job.name, spec):
         raise Rejected("invalid_job", f"{field}: {problem}", field=field)
     limit = event.restart_limit

@@ -111,6 +111,19 @@ def test_an_interrupt_ends_quietly_with_130(server: str) -> None:
     assert (process.returncode, errors.strip()) == (130, "")
 
 
+def test_an_interrupted_wait_says_that_the_job_goes_on(server: str, manifest) -> None:  # type: ignore[no-untyped-def]
+    words = [*MUSTER, "submit", str(manifest("goes-on", duration_s=1e6)), "--wait", "--url", server]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert "goes-on" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "no longer waiting; default/goes-on goes on" in errors
+    assert "muster cancel default/goes-on" in errors
+    assert "Traceback" not in errors
+
+
 # ---------------------------------------------------------------- completion
 
 

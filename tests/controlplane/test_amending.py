@@ -31,5 +31,18 @@ def test_limits_that_are_not_named_stay_as_they_are():
 
 def test_a_finished_job_may_still_be_given_a_time_to_live():
     given = running_job().when(exited(0), exited(1))
-    given.when(limits(ttl_s=60)).then_kinds(e.JobAmended)
+    given.when(c.AmendJob(namespace="default", name="train", ttl_s=60)).then_kinds(e.JobAmended)
     given.later(60).when_time_comes().then(e.JobRemoved("j1", "ttl"))
+
+
+def test_nothing_else_of_a_finished_job_changes():
+    given = running_job().when(exited(0), exited(1))
+    for change in (
+        {"active_deadline_s": 50},
+        {"restart_limit": 9},
+        {"clean": CleanPods.ALL},
+        {"ttl_s": 60, "restart_limit": 9},
+    ):
+        refusal = given.refuses(limits(**change))
+        assert refusal.code == "already_finished"
+        assert "only its time to live" in refusal.message
