@@ -16,7 +16,7 @@ from api.headers import HEADERS
 from api.routes import NoQuery, Route, answer, route
 from api.study_desk import DESK, Study, StudyState
 from api.wire import BODIES, BODY_PROBLEMS, convert
-from controlplane.codec import from_row
+from controlplane.codec import Row, from_row
 from controlplane.errors import Rejected
 from controlplane.events import Recorded
 from simulator.topology import BadCluster
@@ -116,12 +116,16 @@ async def _own_jobs(request: web.Request) -> str:
     events: list[Recorded] = []
     after = 0
     while rows := await log.read(after, ROWS_A_PAGE):
-        events += await asyncio.to_thread(lambda rows=rows: [from_row(row) for row in rows])
+        events += await asyncio.to_thread(_decoded, rows)
         after = rows[-1][0]
     try:
         return await asyncio.to_thread(_as_csv, events)
     except BadTrace as error:
         raise Rejected("invalid_study", str(error)) from None
+
+
+def _decoded(rows: Sequence[Row]) -> list[Recorded]:
+    return [from_row(row) for row in rows]
 
 
 def _as_csv(events: Sequence[Recorded]) -> str:

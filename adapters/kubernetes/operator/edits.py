@@ -42,17 +42,18 @@ def _commands(job: Job, wanted: Submission, generation: int) -> Iterator[c.Reque
 
     new, old = wanted.spec, job.spec
     if _limits(new) != _limits(old):
+        amendment = c.AmendJob(**signed("amend"), ttl_s=new.ttl_s)
         # Of a finished job only the time to live still matters.
-        limits = (
-            {}
+        yield (
+            amendment
             if job.finished
-            else {
-                "active_deadline_s": new.active_deadline_s,
-                "restart_limit": new.restart.limit,
-                "clean": new.clean,
-            }
+            else replace(
+                amendment,
+                active_deadline_s=new.active_deadline_s,
+                restart_limit=new.restart.limit,
+                clean=new.clean,
+            )
         )
-        yield c.AmendJob(**signed("amend"), ttl_s=new.ttl_s, **limits)
     if job.finished:
         return
     if wanted.suspended and job.phase is not Phase.SUSPENDED:
