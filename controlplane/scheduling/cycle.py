@@ -30,7 +30,7 @@ from controlplane.scheduling.order import Heads
 from controlplane.scheduling.protection import safe_until
 from controlplane.scheduling.quota_gate import QuotaGate
 from controlplane.scheduling.repair import repair
-from controlplane.scheduling.smaller import fewer_replicas
+from controlplane.scheduling.smaller import fewer_replicas, replicas_of
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.sharing import Discipline
 from controlplane.world import World
@@ -104,10 +104,10 @@ class Pass:
             self._groups = Groups(self.snapshot)
         return self._groups
 
-    def _make_room(self, gang: Gang) -> bool:
+    def _make_room(self, gang: Gang, starts_with: int) -> bool:
         if self._rooms is None:
             self._rooms = RoomMaker(self.snapshot, self.gate, self.decisions)
-        return self._rooms.make_room(gang)
+        return self._rooms.make_room(gang, starts_with)
 
     def run(self) -> list[Decision]:
         snapshot = self.snapshot
@@ -166,10 +166,13 @@ class Pass:
             if found is not None:
                 return self._start(gang, found)
             blocked = blocked or code or "insufficient_capacity"
-        if gang.elastic is not None and self._start_smaller(gang):
+        smaller = self._smaller(gang)
+        starts_with = 0 if smaller is None else replicas_of(gang, smaller[0])
+        evicts = self.snapshot.evicts or self.snapshot.evicted
+        if evicts and self._make_room(gang, starts_with):
             return True
-        if self.snapshot.evicts or self.snapshot.evicted:
-            return self._make_room(gang) or self._block(gang, blocked)
+        if smaller is not None:
+            return self._start(*smaller)
         return self._block(gang, blocked)
 
     def _fit_now(self, gang: Gang, flavor: str) -> Fit | None:
@@ -185,10 +188,11 @@ class Pass:
         self.decisions.append(Start(gang.id, found))
         return True
 
-    def _start_smaller(self, gang: Gang) -> bool:
-        """An elastic gang starts with as many replicas as there is room and quota for."""
-        found = fewer_replicas(self.snapshot, gang, self.gate.code, self._fit_now)
-        return found is not None and self._start(*found)
+    def _smaller(self, gang: Gang) -> tuple[Gang, Fit] | None:
+        """An elastic gang with as many replicas as there is room and quota for now."""
+        if gang.elastic is None:
+            return None
+        return fewer_replicas(self.snapshot, gang, self.gate.code, self._fit_now)
 
     def _block(self, gang: Gang, code: str) -> bool:
         world, queue = self.snapshot.world, gang.queue

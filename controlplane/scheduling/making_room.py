@@ -7,10 +7,13 @@ from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.giving_way import evict_for
 from controlplane.scheduling.preemption import candidates_over_share
 from controlplane.scheduling.quota_gate import UNPREEMPTIBLE, QuotaGate
-from controlplane.scheduling.smaller import scaled_gang
+from controlplane.scheduling.smaller import most_replicas, replicas_asked, scaled_gang
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.scheduling.victims import Eviction, Victim, no_doubles
 from controlplane.sharing import QuotaModel
+
+# An elastic gang as large as it will be, where it then fits, and its replicas.
+Later = tuple[Gang, Fit, int]
 
 _SHARED_BY_CLUSTER = (QuotaModel.DESERVED, QuotaModel.FAIR_PREEMPT)
 
@@ -21,28 +24,59 @@ class RoomMaker:
         self._gate = gate
         self._decisions = decisions
 
-    def make_room(self, gang: Gang) -> bool:
-        """Waits for those who are leaving, or makes others leave or move; False if neither helps."""
-        snapshot, gate = self._snapshot, self._gate
-        least = scaled_gang(snapshot, gang)
-        for flavor in gate.flavors(gang):
-            if snapshot.coming is not snapshot.free or snapshot.evicted:
-                found = self._fit_later(least, flavor)
+    def make_room(self, gang: Gang, starts_with: int = 0) -> bool:
+        """Waits for those who are leaving, or makes others leave or move; False if neither helps.
+
+        An elastic gang gets the most replicas that this brings it. `starts_with` is how many it could
+        start with at once: it waits only for more than these.
+        """
+        if gang.elastic is not None:
+            return self._make_room_for_more(gang, starts_with)
+        flavors = self._gate.flavors(gang)
+        if self._some_are_leaving:
+            for flavor in flavors:
+                found = self._fit_later(gang, flavor)
                 if found is not None:
-                    self._claim(least, found)
-                    return True
-        for flavor in gate.flavors(gang):
-            if gate.code(least, flavor, coming=True) == UNPREEMPTIBLE:
-                # What stands in its way cannot be evicted, so evicting others would help nobody.
-                continue
-            if self._move_or_evict(least, flavor):
-                return True
-        return False
+                    return self._claim(gang, found)
+        return any(self._move_or_evict(gang, flavor) for flavor in flavors)
+
+    @property
+    def _some_are_leaving(self) -> bool:
+        return self._snapshot.coming is not self._snapshot.free or bool(self._snapshot.evicted)
+
+    def _make_room_for_more(self, gang: Gang, starts_with: int) -> bool:
+        assert gang.elastic is not None
+        flavors, asked = self._gate.flavors(gang), replicas_asked(gang)
+        low = max(gang.elastic[1], starts_with + 1)
+
+        def later_with(count: int) -> Later | None:
+            smaller = scaled_gang(self._snapshot, gang, count)
+            fits = ((smaller, self._fit_later(smaller, flavor)) for flavor in flavors)
+            return next(((g, found, count) for g, found in fits if found is not None), None)
+
+        def evicted_with(count: int) -> tuple[Gang, Eviction] | None:
+            smaller = scaled_gang(self._snapshot, gang, count)
+            evictions = (self._eviction(smaller, flavor, by_domain=True) for flavor in flavors)
+            return next(((smaller, found) for found in evictions if found is not None), None)
+
+        later = most_replicas(low, asked, later_with) if self._some_are_leaving else None
+        low = low if later is None else later[2] + 1
+        eviction = most_replicas(low, asked, evicted_with)
+        if eviction is not None:
+            return self._evict(*eviction)
+        if later is not None:
+            return self._claim(later[0], later[1])
+        if starts_with:
+            return False
+        least = scaled_gang(self._snapshot, gang)
+        return any(self._move_or_evict(least, flavor) for flavor in flavors)
 
     def _move_or_evict(self, gang: Gang, flavor: str) -> bool:
         """Where gangs may be moved: without victims, then with the preferred ones, then with others."""
         snapshot = self._snapshot
         consolidates = snapshot.world.policy.consolidate
+        if self._is_in_vain(gang, flavor):
+            return False
         if consolidates and not self._gate.code(gang, flavor):
             plan = consolidate(snapshot, gang, flavor, snapshot.coming)
             if plan is not None:
@@ -56,24 +90,34 @@ class RoomMaker:
         return self._evict_some(gang, flavor, by_domain=True)
 
     def _evict_some(self, gang: Gang, flavor: str, *, by_domain: bool) -> bool:
+        eviction = self._eviction(gang, flavor, by_domain=by_domain)
+        return eviction is not None and self._evict(gang, eviction)
+
+    def _eviction(self, gang: Gang, flavor: str, *, by_domain: bool) -> Eviction | None:
+        if self._is_in_vain(gang, flavor):
+            return None
         eviction = evict_for(self._snapshot, gang, flavor, by_domain=by_domain)
         # Without victims it is not room that is missing, but what its queue may hold.
-        return eviction is not None and bool(eviction.victims) and self._evict(gang, eviction)
+        return eviction if eviction is not None and eviction.victims else None
+
+    def _is_in_vain(self, gang: Gang, flavor: str) -> bool:
+        """Whether what stands in its way cannot be evicted, so that evicting others would not help."""
+        return self._gate.code(gang, flavor, coming=True) == UNPREEMPTIBLE
 
     def _fit_later(self, gang: Gang, flavor: str) -> Fit | None:
         if self._gate.code(gang, flavor, coming=True):
             return None
         return fit(self._snapshot.world, self._snapshot.coming, gang, flavor)
 
-    def _claim(self, gang: Gang, found: Fit) -> None:
+    def _claim(self, gang: Gang, found: Fit) -> bool:
         self._snapshot.claim(gang, found)
         self._decisions.append(Claim(gang.id, found))
+        return True
 
     def _evict(self, gang: Gang, eviction: Eviction) -> bool:
         for victim in eviction.victims:
             self._evict_one(gang, victim)
-        self._claim(gang, eviction.fit)
-        return True
+        return self._claim(gang, eviction.fit)
 
     def _evict_one(self, gang: Gang, victim: Victim) -> None:
         snapshot = self._snapshot

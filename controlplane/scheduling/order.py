@@ -153,16 +153,19 @@ def _dominant(snapshot: Snapshot, gang: Gang) -> list[float]:
 
 
 def _deserved(snapshot: Snapshot, gang: Gang, place: Waiting) -> Any:
-    """Within its quota first, then by rank, then by how far above it; level by level."""
+    """Within its quota first, then by rank, then by the part of its quota in use; level by level.
+
+    The gang counts in that part, as in KAI's order; of equal ones that without it decides.
+    """
     path = snapshot.tree().branches[gang.queue].path()
     return tuple([_deserved_step(snapshot, branch, gang.milli) for branch in path]), place
 
 
-def _deserved_step(snapshot: Snapshot, branch: Branch, more: int) -> tuple[bool, int, float]:
+def _deserved_step(snapshot: Snapshot, branch: Branch, more: int) -> tuple[bool, int, float, float]:
     over = branch.used_below + more > branch.nominal
-    used = snapshot.usage_with_history(branch) / max(1.0, branch.nominal)
-    used /= max(branch.weight, 1e-9)
-    return over, -branch.rank, used
+    own = max(1.0, branch.nominal) * max(branch.weight, 1e-9)
+    used = snapshot.usage_with_history(branch)
+    return over, -branch.rank, (used + more) / own, used / own
 
 
 _KEYS: dict[QuotaModel, Callable[[Snapshot, Gang, Waiting], Any] | None] = {

@@ -1,6 +1,7 @@
 """Elastic gangs: between the fewest replicas they can do with and as many as they would like."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -11,6 +12,7 @@ from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.snapshot import Snapshot
 
 Found = tuple[Gang, Fit]
+T = TypeVar("T")
 
 
 def scaled_gang(snapshot: Snapshot, gang: Gang, replicas: int | None = None) -> Gang:
@@ -32,19 +34,42 @@ def fewer_replicas(
 ) -> Found | None:
     """The most replicas, fewer than asked for, with which the gang can start now."""
     assert gang.elastic is not None
-    role, low = gang.elastic
-    asked = gang.spec.role(role)
-    assert asked is not None
-    best: Found | None = None
-    high = asked.replicas - 1
-    while low <= high:
-        # Whoever fits with more replicas fits with fewer, so the most is found by halving.
-        count = (low + high + 1) // 2 if best is not None else low
+
+    def found_with(count: int) -> Found | None:
         smaller = scaled_gang(snapshot, gang, count)
         found = None if quota_code(smaller, "") else fit_now(smaller, "")
+        return None if found is None else (smaller, found)
+
+    return most_replicas(gang.elastic[1], replicas_asked(gang) - 1, found_with)
+
+
+def replicas_asked(gang: Gang) -> int:
+    """How many replicas its elastic role asks for."""
+    assert gang.elastic is not None
+    asked = gang.spec.role(gang.elastic[0])
+    assert asked is not None
+    return asked.replicas
+
+
+def most_replicas(low: int, high: int, found_with: Callable[[int], T | None]) -> T | None:
+    """What is found with the most replicas of a range; None if there is nothing even with the fewest.
+
+    What is found with more replicas is found with fewer, so the most is found by halving.
+    """
+    best: T | None = None
+    while low <= high:
+        count = (low + high + 1) // 2 if best is not None else low
+        found = found_with(count)
         if found is not None:
-            best = (smaller, found)
-            low = count + 1
+            best, low = found, count + 1
         else:
             high = count - 1
     return best
+
+
+def replicas_of(gang: Gang, smaller: Gang) -> int:
+    """How many replicas of its elastic role a smaller form of the gang has."""
+    assert gang.elastic is not None
+    role = smaller.spec.role(gang.elastic[0])
+    assert role is not None
+    return role.replicas

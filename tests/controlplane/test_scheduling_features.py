@@ -302,3 +302,18 @@ def test_usage_fades_and_outlives_the_jobs_that_had_it():
         passed(given)
         assert given.job("m").attempt is not None, model
         assert given.job("g").attempt is None, model
+
+
+@pytest.mark.parametrize("first", ["q1", "q2"])
+def test_among_idle_queues_the_share_after_admission_decides(first):
+    """One GPU; the queues deserve 1 and 2, so the job of the second uses the smaller part of its own."""
+    policy = Policy(model=QuotaModel.DESERVED)
+    queues = [e.QueueDefined(Queue("q1", nominal=1)), e.QueueDefined(Queue("q2", nominal=2))]
+    second = "q2" if first == "q1" else "q1"
+    given = Given(e.PolicySet(policy), *queues, node("n1", 1)).when(
+        submit("a", first, spec(workers=1, gpus=1, queue=first)),
+        submit("b", second, spec(workers=1, gpus=1, queue=second)),
+    )
+    passed(given)
+    assert given.job("q2").attempt is not None
+    assert given.job("q1").phase is Phase.QUEUED

@@ -212,3 +212,52 @@ class Reference:
             for size in range(1, len(jobs) + 1)
             for gone in combinations(jobs, size)
         )
+
+
+# ---------------------------------------------------------------- elastic gangs
+
+
+def elastic(replicas: int, fewest: int, **changes):
+    role = Role(name="Worker", replicas=replicas, gpus=1, min_replicas=fewest)
+    return spec(roles=(role,), **changes)
+
+
+def test_an_elastic_gang_reclaims_what_its_queue_deserves_beyond_its_fewest():
+    """3 GPUs; q0 deserves 1 and holds 2; q1 deserves 2 and asks for 3 or, if need be, for 1."""
+    queues = [Queue("q0", nominal=1, weight=0.0), Queue("q1", nominal=2)]
+    box = Sandbox([(3, "")], queues, policy(QuotaModel.DESERVED))
+    box.submit("runs", elastic(2, 1, queue="q0"))
+    box.one_pass()
+    box.submit("asks", elastic(3, 1, queue="q1"))
+    decisions = box.look()
+    assert [(d.job, d.ranks) for d in decisions if isinstance(d, Shrink)] == [("runs", (1,))]
+    assert [len(d.fit.placement) for d in decisions if isinstance(d, Claim)] == [2]
+    for _ in range(5):
+        box.one_pass()
+    assert len(box.world.jobs["asks"].attempt.placement) == 2
+    assert box.world.used == {"q0": 1, "q1": 2}
+
+
+def test_an_elastic_gang_starts_at_once_where_waiting_brings_no_more():
+    queues = [Queue("q0", nominal=2, weight=0.0), Queue("q1", nominal=1)]
+    box = Sandbox([(3, "")], queues, policy(QuotaModel.DESERVED))
+    box.submit("runs", elastic(2, 1, queue="q0"))
+    box.one_pass()
+    box.submit("asks", elastic(3, 1, queue="q1"))
+    decisions = box.look()
+    assert [(d.job, len(d.fit.placement)) for d in decisions if isinstance(d, Start)] == [
+        ("asks", 1)
+    ]
+    assert not [d for d in decisions if isinstance(d, Shrink | Evict)]
+
+
+@pytest.mark.parametrize("model", RECLAIMS)
+def test_an_elastic_gang_takes_whole_gangs_only_up_to_its_share(model):
+    box = Sandbox([(4, "")], cohort(model, 1, 3), policy(model))
+    for number in range(3):
+        run_on(box, f"j{number}", "q0", Slot("n0", (number,)))
+    box.submit("asks", elastic(4, 1, queue="q1"))
+    box.settle()
+    held = box.world.used
+    # By weight alone each of two queues has half of the cluster.
+    assert held == ({"q0": 2, "q1": 2} if model is QuotaModel.FAIR_PREEMPT else {"q0": 1, "q1": 3})
