@@ -157,6 +157,15 @@ def lacks_image(rank: Rank) -> bool:
     return rank.state is RankState.PENDING and rank.message.partition(":")[0] in NO_IMAGE
 
 
+# Begins the message of a rank whose process runs and cannot be reached yet, where others wait for it.
+NOT_READY = "NotReady"
+
+
+def is_unready(rank: Rank) -> bool:
+    """Whether its process runs, but those that wait for this rank cannot reach it yet."""
+    return rank.state is RankState.PENDING and rank.message.partition(":")[0] == NOT_READY
+
+
 def launched_at(attempt: Attempt, rank: Rank) -> float:
     """When the rank was last asked for."""
     return attempt.placed_at if rank.relaunched_at is None else rank.relaunched_at

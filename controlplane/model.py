@@ -34,6 +34,16 @@ class RestartRule(StrEnum):
     EXIT_CODE = "ExitCode"
 
 
+# Under the ExitCode rule, codes up to this are the program's own and permanent; those above are
+# signals (128 + n) and may go away with another try.
+PERMANENT_CODE_MAX = 127
+
+
+def is_permanent(code: int | None) -> bool:
+    """Whether the ExitCode rule takes this code of a failed rank for the program's own verdict."""
+    return code is not None and 0 < code <= PERMANENT_CODE_MAX
+
+
 class RestartScope(StrEnum):
     """What is started again when one rank fails."""
 

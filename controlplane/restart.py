@@ -18,11 +18,9 @@ from controlplane.model import (
     RestartScope,
     Role,
     StartPolicy,
+    is_permanent,
 )
 
-# Under the ExitCode rule, codes up to this are the program's own and permanent; those above are
-# signals (128 + n) and may go away with another try.
-PERMANENT_CODE_MAX = 127
 JITTER_SHARE = 0.2
 # After these a rank may run once more in the same place; after the others the gang is placed anew.
 KEEPS_ITS_PLACE = frozenset({Cause.EXIT, Cause.OOM, Cause.EVICTION, Cause.VANISHED})
@@ -141,8 +139,7 @@ def _rule_forbids(role: Role, failed: Rank, cause: Cause) -> str:
             ran = cause not in PLATFORM_CAUSES or failed.started_at is not None
             return "restart_never" if ran and cause is not Cause.VANISHED else ""
         case RestartRule.EXIT_CODE:
-            code = failed.exit_code
-            permanent = cause is Cause.EXIT and code is not None and code <= PERMANENT_CODE_MAX
+            permanent = cause is Cause.EXIT and is_permanent(failed.exit_code)
             permanent |= cause is Cause.OOM and role.oom_is_permanent
             return "permanent_exit_code" if permanent else ""
         case RestartRule.ALWAYS | RestartRule.ON_FAILURE:

@@ -10,6 +10,7 @@ from adapters.kubernetes.plan import Plan
 from adapters.kubernetes.pods import Notice
 from controlplane import events as e
 from controlplane.job import Job
+from controlplane.kinds.registry import form_of
 from controlplane.model import Cause
 
 # Restarts for which nothing went wrong, or nothing that a person need look at: the pod was gone
@@ -18,6 +19,8 @@ QUIET_CAUSES = frozenset({Cause.SCALED, Cause.VANISHED})
 # Kinds whose operator also says that a job was created, or that it runs.
 SAYS_CREATED = frozenset({("MPIJob", "kubeflow.org/v2beta1")})
 SAYS_RUNNING = frozenset({"MPIJob"})
+# Kinds whose operator says why a job failed with the reason of its condition.
+SAYS_WHY = frozenset({"MPIJob"})
 # Kinds whose operator says that a job was deleted when its time to live was over.
 SAYS_DELETED = frozenset({"TFJob", "XGBoostJob", "MPIJob"})
 # Reasons of ours for a failure that are worth a warning.
@@ -55,8 +58,9 @@ def _notices(job: Job, event: e.Event) -> Iterator[Notice]:
         case e.JobSucceeded():
             yield Notice(f"{kind}Succeeded", f"{kind} {job.namespace}/{job.name} is done.")
         case e.JobFailed():
-            grade = "Warning" if event.reason in WARNED_FAILURES else "Normal"
-            yield Notice(f"{kind}Failed", event.message, grade)
+            reason, message = _failure(job, event)
+            warned = event.reason in WARNED_FAILURES or kind in SAYS_WHY
+            yield Notice(reason, message, "Warning" if warned else "Normal")
         case e.JobCancelled():
             yield Notice(f"{kind}Cancelled", f"{kind} {job.namespace}/{job.name} was cancelled.")
         case e.JobRemoved() if kind in SAYS_DELETED:
@@ -68,6 +72,15 @@ def _notices(job: Job, event: e.Event) -> Iterator[Notice]:
         case _:
             # Everything else is in Muster's own log, and needs no word here.
             pass
+
+
+def _failure(job: Job, event: e.JobFailed) -> tuple[str, str]:
+    """The reason and the message of a failure, for some kinds those of the job's own status."""
+    if job.spec.kind in SAYS_WHY:
+        for each in form_of(job.spec).status(job).get("conditions", ()):
+            if each["type"] == "Failed" and each["status"] == "True":
+                return each["reason"], each["message"]
+    return f"{job.spec.kind}Failed", event.message
 
 
 def _name(job: Job, rank: int) -> str:

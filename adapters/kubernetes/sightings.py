@@ -14,7 +14,7 @@ from adapters.kubernetes.marks import Document, is_terminating, mark_of
 from adapters.kubernetes.plan import Conflict
 from adapters.kubernetes.supplies import commit_of
 from adapters.kubernetes.wishes import is_ending, is_over
-from controlplane.attempt import HOLDING, LIVE, Attempt, AttemptState, RankState
+from controlplane.attempt import HOLDING, LIVE, NOT_READY, Attempt, AttemptState, RankState
 from controlplane.commands import ReportRanks
 from controlplane.effects import ranks_to_run
 from controlplane.job import Job
@@ -65,6 +65,10 @@ class Trouble(NamedTuple):
     message: str
 
 
+# A pod that runs and that nothing can reach yet.
+UNREADY = Trouble(NOT_READY, "its containers run, but it is not ready for what waits for it")
+
+
 class Sighting(NamedTuple):
     """What one pod says about its rank."""
 
@@ -107,9 +111,10 @@ def reports(
             continue
         role = job.spec.role_of(rank)[0]
         sighting = see(pod, rank, role.container)
-        if role.name in awaited and sighting.exit is None and not is_ready(pod):
-            # Who waits for this role wants to reach it, so it counts only once it can be reached.
-            sighting = sighting._replace(started=False)
+        runs = sighting.started and sighting.exit is None
+        if runs and role.name in awaited and not is_ready(pod):
+            # What waits for this role wants to reach it, so it counts once it can be reached.
+            sighting = sighting._replace(started=False, trouble=UNREADY)
         found[incarnation].add(rank, sighting._replace(commit=commit_of(pod)))
     return [
         report.command(job.id, attempt.number, incarnation)

@@ -6,6 +6,7 @@ from enum import Enum, auto
 from adapters.kubernetes.marks import Document
 from controlplane.attempt import LIVE, RankState
 from controlplane.job import Job
+from controlplane.kinds.registry import kind_of
 from controlplane.model import CleanPods
 
 OVER_PHASES = ("Succeeded", "Failed")
@@ -51,6 +52,8 @@ def pod_wish(job: Job, rank: int | None, pod: Document | None, to_run: Collectio
         if job.deleting:
             return Wish.ABSENT
         over, going = CLEAN_WISHES[job.spec.clean]
+        if rank is not None and _is_kept(job, rank):
+            over = Wish.LEAVE
         return over if is_over(pod) else going
     attempt = job.attempt
     if rank is None or attempt is None or attempt.state not in LIVE:
@@ -58,6 +61,11 @@ def pod_wish(job: Job, rank: int | None, pod: Document | None, to_run: Collectio
     if rank in to_run:
         return Wish.EXIST
     return RANK_WISHES[attempt.ranks[rank].state]
+
+
+def _is_kept(job: Job, rank: int) -> bool:
+    """Whether the rank's role keeps the pods that have ended by themselves."""
+    return job.spec.role_of(rank)[0].name in kind_of(job.spec).kept(job.spec)
 
 
 def is_over(pod: Document) -> bool:

@@ -104,6 +104,10 @@ class Files(Value, frozen=True, kw_only=True):
     mode: int | None = None
 
 
+def _none_kept(spec: JobSpec) -> Collection[str]:
+    return ()
+
+
 def _no_files(gang: Gang, running: Collection[int]) -> Sequence[Files]:
     return ()
 
@@ -178,3 +182,5 @@ class Kind(NamedTuple):
     about: About = About()
     # What the ranks of each role do while the job trains; a role that is left out does nothing.
     duties: Callable[[JobSpec], Mapping[str, Duty]] = usual_duties
+    # Roles whose ended pods stay whatever cleanPodPolicy says, until the job is deleted.
+    kept: Callable[[JobSpec], Collection[str]] = _none_kept

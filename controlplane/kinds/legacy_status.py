@@ -10,6 +10,7 @@ from typing import Any
 
 from controlplane.attempt import Rank, RankState
 from controlplane.job import Job, Phase
+from controlplane.kinds.conditions import ended_by_us
 from controlplane.model import Role
 
 UNKNOWN, RUNNING, SUCCEEDED, FAILED = "Unknown", "Running", "Succeeded", "Failed"
@@ -50,7 +51,7 @@ def _phase(job: Job) -> str:
 def _replica(job: Job, role: Role, type: str) -> dict[str, Any]:
     ranks = () if job.attempt is None else job.attempt.ranks
     numbers = job.spec.ranks_of(role.name)
-    counts = Counter(_rank_state(rank) for rank in ranks[numbers.start : numbers.stop])
+    counts = Counter(_rank_state(job, rank) for rank in ranks[numbers.start : numbers.stop])
     order = (FAILED, RUNNING, UNKNOWN, SUCCEEDED)
     return {
         type: role.name.upper(),
@@ -59,7 +60,9 @@ def _replica(job: Job, role: Role, type: str) -> dict[str, Any]:
     }
 
 
-def _rank_state(rank: Rank) -> str:
+def _rank_state(job: Job, rank: Rank) -> str:
+    if ended_by_us(job, rank):
+        return SUCCEEDED if rank.done or job.phase is Phase.SUCCEEDED else UNKNOWN
     if rank.state is RankState.EXITED:
         return SUCCEEDED if rank.done else FAILED
     return _RANK_STATES.get(rank.state, RUNNING)

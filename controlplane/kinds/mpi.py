@@ -47,6 +47,11 @@ def duties(spec: JobSpec) -> dict[str, Duty]:
     return launched_duties(spec, LAUNCHER, WORKER, launcher_works=bool(works))
 
 
+def kept(spec: JobSpec) -> Collection[str]:
+    """In v2beta1 the launcher was a job of Kubernetes, which keeps its pods when they have ended."""
+    return (LAUNCHER,) if spec.version == mpi_v2beta1.FORM.version else ()
+
+
 KIND = Kind(
     name="MPIJob",
     forms=(mpi_v2beta1.FORM, mpi_v1.FORM, mpi_v1.FORM_V1ALPHA2, mpi_v1alpha1.FORM),
@@ -55,4 +60,5 @@ KIND = Kind(
     files=files,
     about=ABOUT,
     duties=duties,
+    kept=kept,
 )

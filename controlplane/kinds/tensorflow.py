@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from controlplane.kinds import kubeflow, legacy, legacy_status
+from controlplane.kinds import conditions, kubeflow, legacy, legacy_status
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import (
     Duty,
@@ -258,11 +258,14 @@ def duties(spec: JobSpec) -> dict[str, Duty]:
     return {**usual_duties(spec), "Evaluator": Duty(0)}
 
 
+# The operator looks at the roles in this order, so a failure of one hides that later ones run.
+status = conditions.styled(conditions.Style(order=("Chief", "Evaluator", "Master", "PS", "Worker")))
+
 KIND = Kind(
     name="TFJob",
     forms=(
-        Form(V1, TFJob, read, write),
-        *(Form(version, TFJob, read, write_flat) for version in OLDER),
+        Form(V1, TFJob, read, write, status),
+        *(Form(version, TFJob, read, write_flat, status) for version in OLDER),
         Form(
             legacy.VERSION,
             TFJobV1Alpha1,

@@ -10,7 +10,7 @@ from typing import Any
 
 from controlplane.attempt import Rank, RankState
 from controlplane.job import Job, Phase
-from controlplane.kinds.conditions import timestamp
+from controlplane.kinds.conditions import ended_by_us, timestamp
 from controlplane.model import Role
 
 FAILURES = (Phase.FAILED, Phase.CANCELLED)
@@ -65,7 +65,9 @@ def _job_status(job: Job, role: Role) -> dict[str, Any]:
     """Each part of a runtime is one job of Kubernetes, so every count is 0 or 1."""
     ranks = _ranks(job, role)
     done = bool(ranks) and all(r.state is RankState.EXITED and r.exit_code == 0 for r in ranks)
-    failed = any(r.state is RankState.EXITED and r.exit_code != 0 for r in ranks)
+    failed = any(
+        r.state is RankState.EXITED and r.exit_code != 0 and not ended_by_us(job, r) for r in ranks
+    )
     up = sum(r.state in (RankState.RUNNING, RankState.EXITED) for r in ranks)
     suspended = job.phase is Phase.SUSPENDED
     active = not (done or failed or suspended or job.finished)

@@ -1,8 +1,10 @@
 """A job's state in the words of the Kubeflow operators."""
 
+import pytest
+
 from controlplane import commands as c
 from controlplane.kinds.conditions import PLAIN, Style, replica_statuses, status, styled
-from controlplane.model import Cause, DoneWhen, Exit, RestartPolicy, RestartScope
+from controlplane.model import Cause, DoneWhen, Exit, RestartPolicy, RestartRule, RestartScope, Role
 from tests.controlplane.specification import (
     Given,
     exited,
@@ -57,6 +59,22 @@ def test_ranks_that_were_stopped_after_success_count_as_succeeded():
     assert replica_statuses(given.job())["Worker"] == {"active": 0, "succeeded": 2, "failed": 0}
 
 
+def test_ranks_that_end_after_the_verdict_have_not_failed():
+    given = running_job(spec(done_when=DoneWhen("Worker", first=True))).when(exited(0))
+    given.later(1).when(exited(1, None, message="DeadlineExceeded"))
+    assert replica_statuses(given.job())["Worker"] == {"active": 0, "succeeded": 2, "failed": 0}
+
+    given = running_job(spec(restart=RestartPolicy(limit=0))).later(5).when(exited(0, 1))
+    given.later(1).when(exited(1, 143))
+    assert replica_statuses(given.job())["Worker"] == {"active": 0, "succeeded": 0, "failed": 1}
+
+
+def test_a_rank_that_was_stopped_for_a_restart_of_its_gang_has_not_failed():
+    given = running_job().later(5).when(exited(0, 1)).later(1).when(exited(1, 143))
+    assert given.job().phase.value == "Restarting"
+    assert replica_statuses(given.job())["Worker"] == {"active": 0, "succeeded": 0, "failed": 1}
+
+
 def test_restarting_replaces_running_until_it_runs_again():
     given = running_job(spec(restart=ALONE)).later(5).when(exited(0, 1))
     assert conditions(given)[1:] == ["Restarting=True/JobRestarting"]
@@ -83,6 +101,39 @@ def test_a_failed_job_says_why_and_no_longer_runs():
     assert conditions(given, renamed)[-1] == "Failed=True/BackoffLimitExceeded"
 
 
+@pytest.mark.parametrize(
+    ("rule", "seen_running"),
+    [(RestartRule.NEVER, True), (RestartRule.EXIT_CODE, False)],
+)
+def test_where_the_first_sight_is_a_failure_only_that_is_told(rule, seen_running):
+    """The operators set Failed while they look at pods under ExitCode, and later under Never."""
+    both = spec(
+        roles=(Role(name="Worker", replicas=2, restart=rule),), done_when=DoneWhen("Worker")
+    )
+    first_look = c.ReportRanks(job="j1", attempt=1, started=(0, 1), exited=(Exit(0, 1),))
+    given = placed_job(both).when(first_look)
+    running = ["Running=False/JobRunning"] if seen_running else []
+    assert conditions(given)[1:] == [*running, "Failed=True/JobFailed"]
+    # Under some operators a job is said to have run in any case, but for the same failures.
+    assert conditions(given, Style(runs_first=True))[1:] == [*running, "Failed=True/JobFailed"]
+
+    later = running_job(both).later(5).when(exited(0, 1))
+    assert conditions(later)[1:] == ["Running=False/JobRunning", "Failed=True/JobFailed"]
+
+
+def test_a_failed_role_that_is_looked_at_first_hides_what_runs():
+    roles = (
+        Role(name="Worker", replicas=1, restart=RestartRule.NEVER),
+        Role(name="PS", replicas=1, restart=RestartRule.NEVER),
+    )
+    two = spec(roles=roles, done_when=DoneWhen("Worker"))
+    first_look = c.ReportRanks(job="j1", attempt=1, started=(0, 1), exited=(Exit(1, 1),))
+    given = placed_job(two).when(first_look)
+    assert conditions(given)[1:] == ["Running=False/JobRunning", "Failed=True/JobFailed"]
+    ordered = Style(order=("PS", "Worker"))
+    assert conditions(given, ordered)[1:] == ["Failed=True/JobFailed"]
+
+
 def test_suspension_and_resumption_are_told_in_order():
     asleep = c.SuspendJob(id="s", namespace="default", name="train")
     given = running_job().later(5).when(asleep)
@@ -91,11 +142,38 @@ def test_suspension_and_resumption_are_told_in_order():
 
     gone = c.ReportRanks(job="j1", attempt=1, gone=(0, 1))
     given.when(gone, c.ResumeJob(id="r", namespace="default", name="train"))
-    assert conditions(given)[1:] == ["Suspended=False/JobResumed"]
+    resumed = ["Running=False/JobSuspended", "Suspended=False/JobResumed"]
+    assert conditions(given)[1:] == resumed
 
     given.when_time_comes().when_scheduled()
+    assert given.job().attempt.number == 2
+    assert conditions(given)[1:] == resumed
     given.when(c.ReportRanks(job="j1", attempt=2, started=(0, 1)))
     assert conditions(given)[1:] == ["Suspended=False/JobResumed", "Running=True/JobRunning"]
+
+
+def test_a_job_that_never_ran_does_not_say_so_when_it_is_resumed():
+    asleep = c.SuspendJob(id="s", namespace="default", name="train")
+    awake = c.ResumeJob(id="r", namespace="default", name="train")
+    given = placed_job().later(5).when(asleep)
+    assert conditions(given)[1:] == ["Suspended=True/JobSuspended"]
+    given.when(c.ReportRanks(job="j1", attempt=1, gone=(0, 1)), awake)
+    assert conditions(given)[1:] == ["Suspended=False/JobResumed"]
+
+
+def test_a_resumed_job_that_ends_before_it_runs_again_still_says_that_it_ran():
+    given = running_job().later(5).when(c.SuspendJob(id="s", namespace="default", name="train"))
+    given.when(c.ReportRanks(job="j1", attempt=1, gone=(0, 1)))
+    given.when(c.ResumeJob(id="r", namespace="default", name="train"))
+    given.later(5).when(c.SuspendJob(id="s2", namespace="default", name="train"))
+    assert conditions(given)[1:] == ["Running=False/JobSuspended", "Suspended=True/JobSuspended"]
+    given.when(c.ResumeJob(id="r2", namespace="default", name="train"))
+    given.when(c.CancelJob(id="c", namespace="default", name="train"))
+    assert conditions(given)[1:] == [
+        "Running=False/JobSuspended",
+        "Suspended=False/JobResumed",
+        "Failed=True/JobCancelled",
+    ]
 
 
 def test_some_operators_tell_of_running_in_any_case():

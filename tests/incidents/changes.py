@@ -13,6 +13,7 @@ class Change(NamedTuple):
 
 
 SETTLING, RESTART, REPORTS = "settling.py", "restart.py", "reports.py"
+MODEL = "model.py"
 PLACEMENT, CYCLE, GROWTH = "scheduling/placement.py", "scheduling/cycle.py", "scheduling/growth.py"
 
 CHANGES = (
@@ -31,7 +32,7 @@ CHANGES = (
     Change("lost nodes spend retries", RESTART, "cause not in PLATFORM_CAUSES or", "True or"),
     Change("a healthy run heals nothing", RESTART, ">= job.spec.restart.healthy_after_s", "< 0"),
     Change(
-        "signals are permanent", RESTART, "PERMANENT_CODE_MAX = 127", "PERMANENT_CODE_MAX = 255"
+        "signals are permanent", MODEL, "PERMANENT_CODE_MAX = 127", "PERMANENT_CODE_MAX = 255"
     ),
     Change("one retry more", RESTART, "job.failures >= policy.limit", "job.failures > policy.limit"),
     Change(

@@ -274,7 +274,7 @@ BUGS = (
     ),
     Bug(
         "restart: code 128 counts as permanent",
-        "controlplane/restart.py",
+        "controlplane/model.py",
         "PERMANENT_CODE_MAX = 127",
         "PERMANENT_CODE_MAX = 128",
         CORE,

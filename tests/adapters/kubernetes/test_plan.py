@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.kubernetes.marks import JOB_ID, Mark
+from adapters.kubernetes.objects import Rendering
 from adapters.kubernetes.plan import Plan, Ref, plan, sweep
 from adapters.kubernetes.site import Site
 from controlplane import events as e
 from controlplane.job import Job
+from controlplane.kinds.registry import kind_of, read_manifest
 from controlplane.model import Cause, CleanPods, Exit, Restart
 from tests.adapters.kubernetes.jobs import found, job, rendering, role, seen, spec
 from tests.gangs import running, then
@@ -271,3 +273,41 @@ def test_no_plan_touches_what_is_not_ours(job: Job, objects: Objects) -> None:
     assert all(objects[ref]["metadata"]["labels"][JOB_ID] == "job-1" for ref in touched)
     if job.finished or job.phase.value == "Suspended":
         assert names(found_) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "phase", "kept"),
+    [
+        ("kubeflow.org/v2beta1", "Succeeded", ["job-1-launcher"]),
+        ("kubeflow.org/v2beta1", "Failed", ["job-1-launcher"]),
+        ("kubeflow.org/v2beta1", "Running", []),
+        ("kubeflow.org/v1", "Succeeded", []),
+    ],
+)
+def test_the_ended_launcher_of_an_mpijob_outlives_the_cleaning(
+    version: str, phase: str, kept: list[str]
+) -> None:
+    pod = {"spec": {"containers": [{"name": "mpi", "image": "i"}]}}
+    manifest = {
+        "apiVersion": version,
+        "kind": "MPIJob",
+        "metadata": {"name": "m"},
+        "spec": {
+            "mpiReplicaSpecs": {
+                "Launcher": {"template": pod},
+                "Worker": {"replicas": 2, "template": pod},
+            },
+            "runPolicy": {"cleanPodPolicy": "All"},
+        },
+    }
+    up = running(job(read_manifest(manifest).spec), 1.0)
+    rendered = Rendering(up, kind_of(up.spec))
+    phases = (phase, "Running", "Succeeded")
+    pods = found(*(seen(rendered.pod(rank), each) for rank, each in enumerate(phases)))
+    done = then(up, 5.0, e.RanksExited(up.id, 1, (Exit(0, 0),)), e.JobSucceeded(up.id))
+    planned = plan(Rendering(done, kind_of(up.spec)), pods, lambda: ("", ""))
+    gone = {ref.name for ref in planned.delete if ref.kind == "Pod"}
+    assert sorted({"job-1-launcher", "job-1-worker-0", "job-1-worker-1"} - gone) == kept
+    deleted = then(done, 6.0, e.JobDeleteRequested(up.id))
+    planned = plan(Rendering(deleted, kind_of(up.spec)), pods, lambda: ("", ""))
+    assert len([ref for ref in planned.delete if ref.kind == "Pod"]) == 3

@@ -9,6 +9,7 @@ from adapters.kubernetes.plan import Conflict
 from adapters.kubernetes.sightings import MESSAGE_LENGTH_MAX, Trouble, blocked, reports, see
 from controlplane import events as e
 from controlplane.commands import ReportRanks
+from controlplane.kinds.conditions import replica_statuses
 from controlplane.model import Cause, Exit, Restart
 from tests.adapters.kubernetes.jobs import ended, job, rendering, role, seen, spec
 from tests.gangs import once_more, running, then
@@ -224,7 +225,14 @@ def test_an_attempt_that_is_over_is_not_reported_on() -> None:
 def test_who_is_waited_for_has_started_only_when_it_can_be_reached() -> None:
     two = job(spec(role("Launcher", 1, starts_after="Worker"), role("Worker", 1)))
     observed = pods(two, None, "Running")
-    assert told(two, observed) == []
+    (report,) = told(two, observed)
+    assert report.started == ()
+    assert [rank for rank, _ in report.stuck] == [1]
+    stuck = then(two, 1.0, e.RanksStuck("job-1", 1, (1,), report.stuck[0][1]))
+    assert replica_statuses(stuck) == {
+        "Launcher": {"active": 0, "succeeded": 0, "failed": 0},
+        "Worker": {"active": 1, "succeeded": 0, "failed": 0},
+    }
     ready = [{"type": "Ready", "status": "True"}]
     observed["job-1-worker-0"]["status"]["conditions"] = ready
     assert told(two, observed)[0].started == (1,)

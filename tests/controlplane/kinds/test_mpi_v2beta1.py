@@ -402,3 +402,53 @@ def test_workers_come_and_go_while_the_launcher_runs_on():
 def test_an_empty_map_lacks_its_launcher_and_a_missing_one_lacks_the_map(version, specs, field):
     document = manifest("MPIJob", f"kubeflow.org/{version}", {"mpiReplicaSpecs": specs})
     assert problems(KIND, document) == [("Required", field)]
+
+
+def failed_by(version, rank, cause):
+    """The last condition of an MPIJob of which one rank ended so."""
+    roles = {"Launcher": replica(), "Worker": replica(2)}
+    document = manifest("MPIJob", version, {"mpiReplicaSpecs": roles})
+    spec = read(KIND, document).spec
+    gone = e.RanksExited("j1", 1, (Exit(rank, None, cause, "Evicted: low on memory"),))
+    events = (e.RanksStarted("j1", 1, (0, 1, 2)), e.GangStarted("j1", 1), gone)
+    failure = e.JobFailed("j1", "restart_never", "worker-1 ended by eviction", rank)
+    found = form_of(KIND, version).status(life(spec, placed(spec), *events, failure))
+    return next(each for each in found["conditions"] if each["type"] == "Failed")
+
+
+@pytest.mark.parametrize(
+    ("version", "rank", "cause", "reason"),
+    [
+        ("kubeflow.org/v2beta1", 2, Cause.EVICTION, "MPIJobEvicted"),
+        ("kubeflow.org/v2beta1", 0, Cause.EVICTION, "MPIJobFailed"),
+        ("kubeflow.org/v2beta1", 2, Cause.EXIT, "MPIJobFailed"),
+        ("kubeflow.org/v1", 2, Cause.EVICTION, "MPIJobEvicted"),
+        ("kubeflow.org/v1", 0, Cause.EVICTION, "MPIJobEvicted"),
+        ("kubeflow.org/v1alpha2", 2, Cause.NODE_LOST, "MPIJobFailed"),
+    ],
+)
+def test_a_job_whose_worker_was_evicted_says_so(version, rank, cause, reason):
+    condition = failed_by(version, rank, cause)
+    assert condition["reason"] == reason
+    if reason == "MPIJobEvicted" and rank == 2:
+        assert condition["message"].startswith("1/2 workers are evicted")
+
+
+@pytest.mark.parametrize(
+    ("clean", "workers"),
+    [("None", {"succeeded": 2}), ("Running", {}), ("All", {})],
+)
+def test_workers_that_are_cleaned_up_are_counted_no_more(clean, workers):
+    spec = read(KIND, job(policy={"cleanPodPolicy": clean})).spec
+    events = (
+        placed(spec),
+        e.RanksStarted("j1", 1, (0, 1, 2)),
+        e.GangStarted("j1", 1),
+        e.RanksExited("j1", 1, (Exit(0, 0),)),
+        e.JobSucceeded("j1"),
+        e.RanksGone("j1", 1, (1, 2)),
+        e.AttemptEnded("j1", 1),
+    )
+    counts = form_of(KIND, "kubeflow.org/v2beta1").status(life(spec, *events))["replicaStatuses"]
+    assert counts["Launcher"] == {"active": 0, "succeeded": 1, "failed": 0}
+    assert counts["Worker"] == {"active": 0, "succeeded": 0, "failed": 0, **workers}
