@@ -85,7 +85,7 @@ class SimpyClock:
         if self._alarms and self._alarms[-1] <= until:
             return
         self._alarms.append(until)
-        self._agenda.call_after(until - self.now(), self._alarmed)
+        self._agenda.call_at(until - self._origin, self._alarmed)
 
     def _alarmed(self) -> None:
         at = self._alarms.pop()

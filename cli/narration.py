@@ -39,6 +39,20 @@ def tell(event: e.Event) -> str:
         case e.EngineStarted(epoch=epoch, release=release):
             return f"a control plane began to lead: release {release}, epoch {epoch}"
         case _:
+            return _tell_of_simulation(event)
+
+
+def _tell_of_simulation(event: e.Event) -> str:
+    match event:
+        case e.ClusterModelled():
+            return "the simulated cluster is the one of its file"
+        case e.PoolNodesRequested(pool=pool, nodes=nodes):
+            return f"pool {pool} was asked for {', '.join(nodes)}"
+        case e.PoolNodesReturned(pool=pool, nodes=nodes):
+            return f"pool {pool} got {', '.join(nodes)} back"
+        case e.TimePassed():
+            return "time passed and nothing happened"
+        case _:
             return words(type(event).__name__)
 
 

@@ -59,6 +59,10 @@ EVENT_TYPES: dict[str, type[e.Event]] = {
         e.QueueRemoved,
         e.PolicySet,
         e.ClusterSurveyed,
+        e.ClusterModelled,
+        e.PoolNodesRequested,
+        e.PoolNodesReturned,
+        e.TimePassed,
         e.EngineStarted,
     )
 }

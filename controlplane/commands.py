@@ -127,6 +127,31 @@ class ReportSurveyed(Command, frozen=True):
     """By now every node of the cluster has been reported."""
 
 
+class ReportModel(Command, frozen=True):
+    """The cluster is a simulated one, made of this document (JSON)."""
+
+    document: str
+
+
+class ReportPoolRequest(Command, frozen=True):
+    """A pool was asked for nodes, which will take work at these times."""
+
+    pool: str
+    nodes: tuple[str, ...]
+    ready_at: tuple[float, ...]
+
+
+class ReportPoolReturn(Command, frozen=True):
+    """A pool got nodes back."""
+
+    pool: str
+    nodes: tuple[str, ...]
+
+
+class ReportTime(Command, frozen=True):
+    """The clock has gone on, and nothing else was reported."""
+
+
 class ReportRanks(Command, frozen=True):
     """What the cluster saw of an attempt's ranks.
 
@@ -166,6 +191,15 @@ Request = (
     | UncordonNode
 )
 Report = (
-    ReportNode | ReportNodeLost | ReportNodeRemoved | ReportCluster | ReportSurveyed | ReportRanks
+    ReportNode
+    | ReportNodeLost
+    | ReportNodeRemoved
+    | ReportCluster
+    | ReportSurveyed
+    | ReportModel
+    | ReportPoolRequest
+    | ReportPoolReturn
+    | ReportTime
+    | ReportRanks
 )
 AnyCommand = Request | Report

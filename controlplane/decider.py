@@ -61,6 +61,8 @@ def decide(world: World, command: c.AnyCommand, now: float) -> Decided:
             return Decided(node_removed(world, command, now))
         case c.ReportSurveyed():
             return Decided([] if world.surveyed else [e.ClusterSurveyed()])
+        case c.ReportModel() | c.ReportPoolRequest() | c.ReportPoolReturn() | c.ReportTime():
+            return Decided(_simulated(world, command, now))
         case c.ReportCluster():
             raise AssertionError("a survey is unfolded before it is decided")
         case c.DefineQueue() | c.RemoveQueue() | c.SetPolicy():
@@ -69,6 +71,23 @@ def decide(world: World, command: c.AnyCommand, now: float) -> Decided:
             return Decided(_mark(world, command, now))
         case _:
             assert_never(command)
+
+
+def _simulated(
+    world: World,
+    report: c.ReportModel | c.ReportPoolRequest | c.ReportPoolReturn | c.ReportTime,
+    now: float,
+) -> list[e.Event]:
+    """What a simulated cluster needs to know of itself when it is made again."""
+    match report:
+        case c.ReportModel():
+            return [e.ClusterModelled(report.document)]
+        case c.ReportPoolRequest():
+            return [e.PoolNodesRequested(report.pool, report.nodes, report.ready_at)]
+        case c.ReportPoolReturn():
+            return [e.PoolNodesReturned(report.pool, report.nodes)]
+        case c.ReportTime():
+            return [e.TimePassed()] if now > world.at else []
 
 
 def find_job(world: World, namespace: str, name: str) -> Job:

@@ -24,7 +24,7 @@ from controlplane.draft import Decided
 from controlplane.effects import Effect, Survey, Tidy, newly_wanted, wanted
 from controlplane.errors import Rejected
 from controlplane.image import Receipt
-from controlplane.initiative import MAKES_ROOM, next_due, one_pass
+from controlplane.initiative import MAKES_ROOM, leaves_room, next_due, one_pass
 from controlplane.job import Job
 from controlplane.lines import Waiting
 from controlplane.ports import Clock, Cluster, EventLog
@@ -157,9 +157,13 @@ class Engine:
         step = self._begin()
         if not self._options.carries_on:
             options = self._options
-            step.record(Decided([e.EngineStarted(self._epoch, options.release, options.address)]))
+            passes = leaves_room(self.world, step.now)
+            started = e.EngineStarted(self._epoch, options.release, options.address, passes)
+            step.record(Decided([started]))
+            step.makes_room = passes
             self._decide_what_is_due(step)
-            self._place_gangs(step)
+            if step.makes_room:
+                self._place_gangs(step)
         if step.batch:
             await self._log.append(step.batch, epoch=self._epoch)
         self._leads = True

@@ -298,6 +298,51 @@ class ClusterSurveyed(Event, frozen=True):
         return "cluster"
 
 
+class ClusterModelled(Event, frozen=True):
+    """The simulated cluster is, from here on, the one that this document describes.
+
+    The document is the cluster file as JSON, with the seed in it, so that the cluster can be made
+    again from the log alone.
+    """
+
+    document: str
+
+    @property
+    def stream(self) -> str:
+        return "simulator"
+
+
+class PoolNodesRequested(Event, frozen=True):
+    """A pool's autoscaler asked the provider for nodes; each takes work at its `ready_at`."""
+
+    pool: str
+    nodes: tuple[str, ...]
+    ready_at: tuple[float, ...]
+
+    @property
+    def stream(self) -> str:
+        return f"pool/{self.pool}"
+
+
+class PoolNodesReturned(Event, frozen=True):
+    """A pool's autoscaler gave idle nodes back to the provider."""
+
+    pool: str
+    nodes: tuple[str, ...]
+
+    @property
+    def stream(self) -> str:
+        return f"pool/{self.pool}"
+
+
+class TimePassed(Event, frozen=True):
+    """Nothing happened up to the time of this event, and the cluster's clock shows that time."""
+
+    @property
+    def stream(self) -> str:
+        return "cluster"
+
+
 class EngineStarted(Event, frozen=True):
     """A control plane began to lead; what it decides from here on is this release's doing."""
 
@@ -305,6 +350,9 @@ class EngineStarted(Event, frozen=True):
     release: str
     # Where it answers, for those who follow the log; empty if nobody needs to know.
     address: str = ""
+    # Whether a scheduling pass follows though nothing else made room: a step was cut off before its
+    # own. A start by itself decides nothing that would not have been decided without it.
+    passes: bool = True
 
     @property
     def stream(self) -> str:

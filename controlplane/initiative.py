@@ -11,6 +11,7 @@ from controlplane.draft import Decided
 from controlplane.enactment import enact
 from controlplane.job import Job
 from controlplane.scheduling.cycle import Pass
+from controlplane.scheduling.decisions import Replace, Start
 from controlplane.scheduling.growth import grow
 from controlplane.scheduling.hopes import may_decide
 from controlplane.scheduling.snapshot import Snapshot
@@ -72,6 +73,21 @@ def one_pass(world: World, now: float) -> Iterator[Decided]:
     if world.growing:
         for event in grow(snapshot, decisions):
             yield Decided([event])
+
+
+def leaves_room(world: World, now: float) -> bool:
+    """Whether a pass would give a gang or a lost rank its place, which no finished step leaves undone.
+
+    Other decisions do not count: evictions that one pass makes possible are left to the next one,
+    and when that comes must not depend on whether the engine was started in between.
+    """
+    if not (any(world.waiting.values()) or world.crippled or world.claimed):
+        return False
+    snapshot = Snapshot(world, now)
+    if not may_decide(snapshot):
+        return False
+    decisions = Pass(snapshot, None, everyone=False).run()
+    return any(isinstance(decision, Start | Replace) for decision in decisions)
 
 
 def _explains(job: Job, code: str) -> bool:

@@ -264,4 +264,14 @@ _RECALL: dict[type[e.Event], Callable[[World, Sequence[e.Recorded], int], Candid
     e.QueueRemoved: _plain(lambda event: c.RemoveQueue(name=event.name)),
     e.PolicySet: _plain(lambda event: c.SetPolicy(policy=event.policy)),
     e.ClusterSurveyed: _plain(lambda event: c.ReportSurveyed()),
+    e.ClusterModelled: _plain(lambda event: c.ReportModel(document=event.document)),
+    e.PoolNodesRequested: _plain(
+        lambda event: c.ReportPoolRequest(
+            pool=event.pool, nodes=event.nodes, ready_at=event.ready_at
+        )
+    ),
+    e.PoolNodesReturned: _plain(
+        lambda event: c.ReportPoolReturn(pool=event.pool, nodes=event.nodes)
+    ),
+    e.TimePassed: _plain(lambda event: c.ReportTime()),
 }

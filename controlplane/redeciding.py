@@ -102,8 +102,11 @@ class Redecider:
     def _next(self, events: Sequence[e.Recorded], first: int, now: float) -> int:
         """Takes in what belongs together from here on; returns where the next begins."""
         world, recorded = self.world, events[first]
-        if type(recorded.event) is e.EngineStarted:
-            return self._accept(events, first, Decided([recorded.event]))
+        if isinstance(recorded.event, e.EngineStarted):
+            room = self._room
+            index = self._accept(events, first, Decided([recorded.event]))
+            self._room = room or recorded.event.passes
+            return index
         closest: Difference | None = None
         for command in candidates(world, events, first):
             if command.id and command.id in world.receipts:

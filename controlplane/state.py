@@ -124,6 +124,14 @@ class State:
                 self.policy = event.policy
             case e.ClusterSurveyed():
                 self.surveyed = True
+            case (
+                e.ClusterModelled()
+                | e.PoolNodesRequested()
+                | e.PoolNodesReturned()
+                | e.TimePassed()
+            ):
+                # Facts for the simulated cluster, which reads them from the log when it starts.
+                pass
             case _:
                 assert isinstance(event, e.EngineStarted), event
                 self.leader = event.address

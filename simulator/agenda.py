@@ -38,6 +38,13 @@ class Agenda:
         assert delay_s >= 0.0, f"nothing can be done {-delay_s} s ago"
         self._put(call, NORMAL, delay_s)
 
+    def call_at(self, at: float, call: Call) -> None:
+        """At exactly this time, however early it is asked for; now, if the time has come.
+
+        A delay would be added to the time of asking, and the sum rounded otherwise each time.
+        """
+        self._put_at(call, NORMAL, at)
+
     def peek(self) -> float:
         """When the next thing happens."""
         for due in self._due:
@@ -54,7 +61,9 @@ class Agenda:
             entry()
 
     def _put(self, entry: Entry, priority: int, delay_s: float) -> None:
-        at = self.now + delay_s
+        self._put_at(entry, priority, self.now + delay_s)
+
+    def _put_at(self, entry: Entry, priority: int, at: float) -> None:
         if at <= self.now:
             self._due[priority - FIRST].append(entry)
             return

@@ -2,11 +2,15 @@
 
 Every `CHECK_S` the pools look at how many GPUs are waited for, which somebody outside knows. The
 cheapest pool with room is asked first.
+
+Every decision is told as it is made. An autoscaler that catches up with a past in which decisions were
+made follows those (`follow_request`, `follow_return`) and makes none of its own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 
+from simulator.happenings import NodesRequested, NodesReturned, Scaling
 from simulator.machine import Machine
 from simulator.pools import Pool, Rent, ready_after_s, wanted_nodes
 from simulator.topology import ClusterModel
@@ -40,17 +44,23 @@ class Autoscaler:
         cluster: ClusterModel,
         machine: Machine,
         waiting_gpus: Callable[[], int],
+        tell: Callable[[Scaling], None] = lambda scaling: None,
+        there: Container[str] = (),
     ) -> None:
+        """Nodes of pools that are `there` already stay, besides the least of each pool."""
         self._agenda = env.agenda
         self._machine = machine
         self._waiting_gpus = waiting_gpus
+        self._tell = tell
+        # Decisions come from outside, and none is made here.
+        self.following = False
         self._seed = cluster.seed
         self._pools = [
             _Scaled(pool, {n.name: n.gpus for n in cluster.nodes if n.rack == pool.rack})
             for pool in sorted(cluster.pools, key=lambda pool: (pool.price_h, pool.rack))
         ]
         for scaled in self._pools:
-            self._begin(scaled)
+            self._begin(scaled, there)
         if self._pools:
             self._agenda.call_after(CHECK_S, self._check)
 
@@ -67,9 +77,26 @@ class Autoscaler:
             for s in self._pools
         }
 
-    def _begin(self, scaled: _Scaled) -> None:
+    def follow_request(self, pool: str, nodes: Sequence[str], ready_at_s: Sequence[float]) -> None:
+        """These nodes were asked for now. Nodes and pools that are unknown are left out."""
+        for scaled in self._pools:
+            if scaled.pool.rack == pool:
+                for node, at_s in zip(nodes, ready_at_s, strict=True):
+                    known = node in scaled.nodes and node not in scaled.coming
+                    if known and self._machine.is_withheld(node):
+                        self._await(scaled, node, at_s)
+
+    def follow_return(self, pool: str, nodes: Sequence[str]) -> None:
+        """These nodes were given back now."""
+        for scaled in self._pools:
+            if scaled.pool.rack == pool:
+                for node in nodes:
+                    if node in scaled.nodes and not self._machine.is_withheld(node):
+                        self._return(scaled, node, quietly=True)
+
+    def _begin(self, scaled: _Scaled, there: Container[str]) -> None:
         for number, node in enumerate(scaled.nodes):
-            if number < scaled.pool.least:
+            if number < scaled.pool.least or node in there:
                 scaled.rent.begin(node, self._agenda.now)
             else:
                 self._machine.withhold(node, quietly=True)
@@ -96,13 +123,27 @@ class Autoscaler:
             for node in scaled.nodes
             if self._machine.is_withheld(node) and node not in scaled.coming
         ]
-        for node in absent[:count]:
-            scaled.requests += 1
-            scaled.coming[node] = self._agenda.now
-            scaled.rent.begin(node, self._agenda.now)
-            delay_s = ready_after_s(scaled.pool, scaled.requests, self._seed)
-            self._agenda.call_after(delay_s, partial(self._arrive, scaled, node))
-        return max(0, waiting - len(scaled.coming) * scaled.gpus_per_node)
+        asked = tuple(absent[:count])
+        if asked and not self.following:
+            self._request(scaled, asked)
+        coming = len(scaled.coming) + (len(asked) if self.following else 0)
+        return max(0, waiting - coming * scaled.gpus_per_node)
+
+    def _request(self, scaled: _Scaled, nodes: tuple[str, ...]) -> None:
+        now, first = self._agenda.now, scaled.requests + 1
+        ready = tuple(
+            now + ready_after_s(scaled.pool, number, self._seed)
+            for number in range(first, first + len(nodes))
+        )
+        for node, at_s in zip(nodes, ready, strict=True):
+            self._await(scaled, node, at_s)
+        self._tell(NodesRequested(scaled.pool.rack, nodes, ready))
+
+    def _await(self, scaled: _Scaled, node: str, at_s: float) -> None:
+        scaled.requests += 1
+        scaled.coming[node] = self._agenda.now
+        scaled.rent.begin(node, self._agenda.now)
+        self._agenda.call_at(at_s, partial(self._arrive, scaled, node))
 
     def _arrive(self, scaled: _Scaled, node: str) -> None:
         scaled.came_s += self._agenda.now - scaled.coming.pop(node)
@@ -116,8 +157,13 @@ class Autoscaler:
                 scaled.idle_since.pop(node, None)
                 continue
             since = scaled.idle_since.setdefault(node, now)
-            if now - since >= scaled.pool.idle_s and len(there) > scaled.pool.least:
+            long = now - since >= scaled.pool.idle_s
+            if long and len(there) > scaled.pool.least and not self.following:
                 there = [other for other in there if other != node]
-                del scaled.idle_since[node]
-                scaled.rent.end(node, now)
-                self._machine.withhold(node)
+                self._tell(NodesReturned(scaled.pool.rack, (node,)))
+                self._return(scaled, node)
+
+    def _return(self, scaled: _Scaled, node: str, *, quietly: bool = False) -> None:
+        scaled.idle_since.pop(node, None)
+        scaled.rent.end(node, self._agenda.now)
+        self._machine.withhold(node, quietly=quietly)

@@ -62,4 +62,20 @@ class NodeWarned(NamedTuple):
     ranks: tuple[tuple[Key, tuple[int, ...]], ...]
 
 
+class NodesRequested(NamedTuple):
+    """A pool asked its provider for nodes, which will be there at these times."""
+
+    pool: str
+    nodes: tuple[str, ...]
+    ready_at_s: tuple[float, ...]
+
+
+class NodesReturned(NamedTuple):
+    """A pool gives nodes back to its provider."""
+
+    pool: str
+    nodes: tuple[str, ...]
+
+
+Scaling = NodesRequested | NodesReturned
 Happening = Started | Ended | Stopped | NodeDown | NodeUp | NodeWarned | Misplaced

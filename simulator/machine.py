@@ -70,6 +70,9 @@ class Machine:
     def withhold(self, name: str, *, quietly: bool = False) -> None:
         """An idle node leaves the cluster until it is brought; quietly if it never was there."""
         node = self._nodes[name]
+        if quietly:
+            for run in list(node.runs):
+                self.forget(run.gang.key, run.ranks_on(name))
         assert not node.runs, f"{name} is given back, and something runs there"
         was_up, node.up, node.withheld = node.up, False, True
         if was_up and not quietly:
@@ -134,6 +137,18 @@ class Machine:
             written_s = self.training.end(key, noticed_s=self._notice_s(run))
             stop_s = max(self._delays.stop_s, written_s)
             self._agenda.call_after(max(0.0, stop_s - since_s), partial(self._vanish, run))
+
+    def alive(self, key: Key) -> frozenset[int]:
+        """The ranks of a gang that hold devices."""
+        run = self._runs.get(key)
+        return frozenset() if run is None else frozenset(run.alive)
+
+    def forget(self, key: Key, ranks: Iterable[int]) -> None:
+        """Some ranks of a gang are no more, which is known already and is not told."""
+        run = self._runs.get(key)
+        gone = () if run is None else tuple(sorted(run.alive.intersection(ranks)))
+        if run is not None and gone:
+            self._release(run, gone)
 
     def stop_ranks(self, key: Key, ranks: Iterable[int]) -> None:
         """Some ranks of a gang go away, and the others go on."""

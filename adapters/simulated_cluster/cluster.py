@@ -7,7 +7,7 @@ only its remaining work is left to do.
 No method awaits anything, so the adapter serves under SimPy and asyncio alike.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import assert_never
 
 from adapters.simulated_cluster.keys import (
@@ -33,8 +33,21 @@ from adapters.simulated_cluster.workload import (
     what_to_do,
 )
 from controlplane.attempt import HOLDING, Attempt, RankState
-from controlplane.commands import Report, ReportNodeLost
-from controlplane.effects import Effect, LaunchGang, StopGang, Survey, Tidy
+from controlplane.commands import (
+    Report,
+    ReportNodeLost,
+    ReportPoolRequest,
+    ReportPoolReturn,
+)
+from controlplane.effects import Effect, LaunchGang, StopGang, Survey, Tidy, ranks_to_run, wanted
+from controlplane.events import (
+    Event,
+    PoolNodesRequested,
+    PoolNodesReturned,
+    RanksExited,
+    RanksGone,
+    RanksStarted,
+)
 from controlplane.job import Job
 from controlplane.model import Cause, Exit
 from controlplane.ports import DeviceReading, LinkReading
@@ -46,8 +59,11 @@ from simulator.happenings import (
     Happening,
     Misplaced,
     NodeDown,
+    NodesRequested,
+    NodesReturned,
     NodeUp,
     NodeWarned,
+    Scaling,
     Started,
     Stopped,
 )
@@ -64,7 +80,9 @@ class SimulatedCluster:
     `waiting_gpus` says how many GPUs queued gangs ask for, which is what pools grow by.
     A cluster that carries on another one's work takes over at `inherits_at`: what was asked before
     then has been under way since. `saved` is where checkpoints are kept, by job; the memory of this
-    object if it is left out.
+    object if it is left out. `there` are nodes of pools that have been rented before.
+
+    A cluster that is made again after the process ended gets its past from the log; see `recovery`.
     """
 
     def __init__(
@@ -77,23 +95,132 @@ class SimulatedCluster:
         waiting_gpus: Callable[[], int] = lambda: 0,
         inherits_at: float = float("-inf"),
         saved: Saved | None = None,
+        there: Container[str] = (),
     ) -> None:
+        self.env = env
         self._agenda = env.agenda
         self._origin = origin
         self._sync = sync
         self._inherits_at = inherits_at
         self._reporter = Reporter()
+        # What came to pass at the last instant of the past, and is not in the log.
+        self._unheard: list[Report] = []
         self._machine = Machine(env, model, self._hear, saved)
-        self._pools = Autoscaler(env, model, self._machine, waiting_gpus)
+        self._waiting_gpus = waiting_gpus
+        self._pools = Autoscaler(
+            env, model, self._machine, lambda: self._waiting_gpus(), self._hear, there
+        )
         self._telemetry = SimulatedTelemetry(self._machine)
         self._conditions = model.faults.preset
         self._seed = model.seed
 
     async def connect(self, report: Callable[[Report], None]) -> None:
         self._reporter.report = report
+        unheard, self._unheard = self._unheard, []
+        for each in unheard:
+            report(each)
+
+    @property
+    def origin(self) -> float:
+        return self._origin
+
+    # ---------------------------------------------------------------- a past to catch up with
+
+    def follow(self, waiting_gpus: Callable[[], int]) -> None:
+        """Begins to catch up: scaling decisions are those of the log, and reports go nowhere."""
+        self._pools.following = True
+        self._live_waiting_gpus, self._waiting_gpus = self._waiting_gpus, waiting_gpus
+
+    def apply(self, effects: Sequence[Effect], *, last: bool = False) -> None:
+        """Carries out effects of the past. What the `last` ones bring at once is told later."""
+        if last:
+            self._reporter.report = self._unheard.append
+        self._carry_out(effects)
+
+    def take_over(self) -> None:
+        """The past is over: from here on the cluster decides and reports."""
+        self._pools.following = False
+        self._waiting_gpus = self._live_waiting_gpus
+
+    def take_in(self, event: Event) -> None:
+        """Brings the machine to what the log says happened in the cluster, where it differs."""
+        match event:
+            case PoolNodesRequested():
+                ready = [at - self._origin for at in event.ready_at]
+                self._pools.follow_request(event.pool, event.nodes, ready)
+            case PoolNodesReturned():
+                self._pools.follow_return(event.pool, event.nodes)
+            case RanksExited():
+                ended = tuple(end.rank for end in event.exits)
+                self._forget(event.job, event.attempt, ended)
+            case RanksGone():
+                self._forget(event.job, event.attempt, event.ranks)
+            case _:
+                pass
+
+    def has_told(self, event: Event) -> bool:
+        """Whether the machine has reported all that an event of the log says of ranks."""
+        match event:
+            case RanksStarted():
+                told = frozenset(event.ranks)
+            case RanksExited():
+                told = frozenset(end.rank for end in event.exits)
+            case RanksGone():
+                told = frozenset(event.ranks)
+            case _:
+                return True
+        seen = self._reporter.seen.get(event.job)
+        if seen is None or seen.attempt != event.attempt:
+            return False
+        known = set[int]()
+        for report in seen.reports:
+            match event:
+                case RanksStarted():
+                    known.update(report.started)
+                case RanksExited():
+                    known.update(end.rank for end in report.exited)
+                case _:
+                    known.update(report.gone)
+        return told <= known
+
+    def agrees_with(self, job: Job) -> bool:
+        """Whether the machine has every rank that the log says is there, or has told its end."""
+        attempt, seen = attempt_of(job), self._reporter.seen.get(job.id)
+        if seen is None or seen.attempt != attempt.number:
+            return False
+        alive = {rank for key in seen.keys for rank in self._machine.alive(key)}
+        started = {rank for report in seen.reports for rank in report.started}
+        ended = {end.rank for report in seen.reports for end in report.exited}
+        ended.update(rank for report in seen.reports for rank in report.gone)
+        expected = frozenset(ranks_to_run(job))
+        for i, rank in enumerate(attempt.ranks):
+            if rank.state is RankState.RUNNING and i not in started:
+                return False
+            if i in expected and i not in alive and i not in ended:
+                return False
+        return True
+
+    def restart_from_log(self, job: Job) -> None:
+        """Drops what the machine has of a job's attempt, and starts from what the log says of it."""
+        seen = self._reporter.seen.pop(job.id, None)
+        for key in () if seen is None else seen.keys:
+            self._machine.forget(key, self._machine.alive(key))
+        if (effect := wanted(job)) is not None:
+            self._carry_out([effect])
+
+    def _forget(self, job: str, attempt: int, ranks: tuple[int, ...]) -> None:
+        seen = self._reporter.seen.get(job)
+        if seen is not None and seen.attempt == attempt:
+            for key in seen.keys:
+                self._machine.forget(key, ranks)
+
+    # ---------------------------------------------------------------- effects
 
     async def carry_out(self, effects: Sequence[Effect]) -> None:
         self._sync()
+        self._carry_out(effects)
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
                 case LaunchGang():
@@ -292,8 +419,15 @@ class SimulatedCluster:
 
     # ---------------------------------------------------------------- what happens -> reports
 
-    def _hear(self, happening: Happening) -> None:
+    def _hear(self, happening: Happening | Scaling) -> None:
         match happening:
+            case NodesRequested():
+                ready_at = tuple(self._origin + at_s for at_s in happening.ready_at_s)
+                self._reporter.report(
+                    ReportPoolRequest(pool=happening.pool, nodes=happening.nodes, ready_at=ready_at)
+                )
+            case NodesReturned():
+                self._reporter.report(ReportPoolReturn(pool=happening.pool, nodes=happening.nodes))
             case Started():
                 self._reporter.tell(happening.key, started=happening.ranks)
             case Ended():

@@ -1,0 +1,45 @@
+"""Writes this release's golden log of a simulated cluster: `python -m tests.golden.make_simulated`.
+
+Its model, a pool that is asked for a node and gets it back, time that passes without an event, and a
+start that decides nothing. Never run for an old release.
+"""
+
+from importlib.metadata import version
+
+from controlplane import commands as c
+from controlplane import events as e
+from controlplane.model import NodeInfo, Role
+from controlplane.sharing import Queue
+from tests.golden.make import keep
+from tests.golden.make_scheduling import Tale
+
+
+def past() -> Tale:
+    tale = Tale()
+    tale.record(e.EngineStarted(1, version("muster"), passes=False))
+    tale.do(c.ReportModel(document='{"nodes": [{"name": "n1", "gpus": 4}], "seed": 7}'))
+    tale.do(c.DefineQueue(queue=Queue("left")))
+    tale.submit("train", Role(name="worker", replicas=2, gpus=1))
+    tale.now += 10.0
+    tale.do(c.ReportPoolRequest(pool="cloud", nodes=("n1",), ready_at=(230.5,)))
+    tale.now = 230.5
+    tale.do(c.ReportNode(node=NodeInfo("n1", 4)))
+    tale.schedule()
+    tale.record(e.EngineStarted(2, version("muster"), passes=False))
+    tale.report("train", started=(0, 1))
+    tale.do(c.CancelJob(namespace="default", name="train"))
+    tale.report("train", gone=(0, 1))
+    tale.now += 3_600.0
+    tale.do(c.ReportTime())
+    tale.do(c.ReportPoolReturn(pool="cloud", nodes=("n1",)))
+    tale.do(c.ReportNodeLost(node="n1", message="node n1 was given back to its pool"))
+    return tale
+
+
+def main() -> None:
+    tale = past()
+    keep(f"{version('muster')}-simulated", tale.log, tale.world, decided=False)
+
+
+if __name__ == "__main__":
+    main()
