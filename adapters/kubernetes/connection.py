@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 
 from adapters.kubernetes.access import Access, Renew, configuration
-from adapters.kubernetes.errors import ApiError, Unreachable, error_of
+from adapters.kubernetes.errors import ApiError, Silent, Unreachable, error_of
 from adapters.kubernetes.rate import Rate
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -289,6 +289,8 @@ class cut:  # noqa: N801 - reads as what it does: `with cut(...)`
 
 def _unreachable(asked: str, error: BaseException) -> Unreachable:
     told = str(error) or type(error).__name__
+    if isinstance(error, aiohttp.SocketTimeoutError):
+        return Silent(f"{asked}: {told}", reason=type(error).__name__)
     return Unreachable(f"{asked}: {told}", reason=type(error).__name__)
 
 

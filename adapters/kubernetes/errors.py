@@ -32,6 +32,10 @@ class Unreachable(ApiError):
     passes = True
 
 
+class Silent(Unreachable):
+    """A stream on which nothing came for longer than it may be quiet."""
+
+
 class ServerTrouble(ApiError):
     """5xx: the server could not. Whether it was carried out is not known."""
 

@@ -6,9 +6,13 @@ Laws that hold here:
    connection, an event that makes no sense) it is listed again, and what differs is told as if it
    had been watched.
 2. Listings are consistent reads, never from a server's cache that may lag behind, so the store does
-   not go back in time.
+   not go back in time. A listing says what was there at its own version, which the server fixed
+   when the first page was asked for: what a request of ours made or changed since is newer than
+   the listing, and stays; an object that is known to be gone does not come back.
 3. A watch is believed for `resync_s` at most. Then everything is listed once more, which finds what
    the watch has missed.
+4. A server sends a bookmark every minute on a watch that has nothing to say. A watch that is silent
+   for `QUIET_S_MAX` has lost its connection without a word; another one goes on where it stopped.
 """
 
 import asyncio
@@ -22,12 +26,21 @@ import aiohttp
 import msgspec
 
 from adapters.kubernetes.connection import Connection
-from adapters.kubernetes.errors import ApiError, Expired, NotAllowed, Unreachable, error_in_watch
+from adapters.kubernetes.errors import (
+    ApiError,
+    Expired,
+    NotAllowed,
+    Silent,
+    Unreachable,
+    error_in_watch,
+)
 from adapters.kubernetes.marks import Document
 
 PAGE = 500
 # A server ends a watch at its time; one that is still open this much later is dead.
 OVERTIME_S = 15.0
+# Bookmarks come every minute (bookmarkFrequency in the API server's watch cache).
+QUIET_S_MAX = 90.0
 # So many objects that are gone are remembered, in case an answer about one comes late.
 GONE_KEPT = 10_000
 
@@ -93,6 +106,7 @@ class Reflector:
         trim: Callable[[dict[str, Any]], Document] = lambda document: document,
         resync_s: float = 300.0,
         retry: Retry = PLAIN_RETRY,
+        quiet_s_max: float = QUIET_S_MAX,
     ) -> None:
         self.items: dict[Key, Document] = {}
         # Set once everything has been listed; what is missing means nothing before.
@@ -113,10 +127,13 @@ class Reflector:
         self._trim = trim
         self._resync_s = resync_s
         self._retry = retry
+        self._quiet_s_max = quiet_s_max
         self._dice = Random()
         self._version = ""
         self._list_now = asyncio.Event()
         self._gone: deque[str] = deque(maxlen=GONE_KEPT)
+        # What requests of ours were answered since the last listing was asked for.
+        self._answered: set[Key] = set()
 
     def list_soon(self) -> None:
         """Doubts what the watch says: everything is listed again as soon as may be."""
@@ -128,6 +145,7 @@ class Reflector:
         if uid_of(document) in self._gone:
             return
         if known is None or _number(document) > _number(known):
+            self._answered.add(key)
             self._put(key, document)
 
     def forget(self, key: Key, uid: str) -> None:
@@ -158,6 +176,7 @@ class Reflector:
     # ------------------------------------------------------------------ listing
 
     async def _list(self) -> None:
+        self._answered.clear()
         found: dict[Key, dict[str, Any]] = {}
         query: dict[str, str | int] = {**self._selectors, "limit": PAGE}
         while True:
@@ -181,13 +200,24 @@ class Reflector:
         self._on_synced()
 
     def _replace(self, found: dict[Key, dict[str, Any]]) -> None:
-        """What a listing says instead of what we thought, told as changes."""
-        for key in [key for key in self.items if key not in found]:
+        """Takes what a listing says instead of what was known, and reports the difference."""
+        newer = {key for key in self._answered if self._is_newer_than_listing(key)}
+        for key in [key for key in self.items if key not in found and key not in newer]:
             self._drop(key, self.items[key])
         for key, document in found.items():
             known = self.items.get(key)
-            if known is None or version_of(known) != version_of(document):
+            is_news = known is None or version_of(known) != version_of(document)
+            if is_news and key not in newer and uid_of(document) not in self._gone:
                 self._put(key, document)
+
+    def _is_newer_than_listing(self, key: Key) -> bool:
+        """Whether an object is of a later version than the one that was listed.
+
+        Versions of one resource are comparable: a server counts all its changes with one number.
+        """
+        known = self.items.get(key)
+        listed = int(self._version) if self._version.isdigit() else 0
+        return known is not None and _number(known) > listed
 
     def _put(self, key: Key, document: dict[str, Any]) -> None:
         before = self.items.get(key)
@@ -241,10 +271,16 @@ class Reflector:
             "timeoutSeconds": timeout_s,
         }
         began = asyncio.get_running_loop().time()
-        quiet_s_max = timeout_s + OVERTIME_S
-        async with self._connection.stream(self._path, query, quiet_s_max=quiet_s_max) as content:
-            async for line in lines(content):
-                self._take(line)
+        quiet_s_max = min(timeout_s + OVERTIME_S, self._quiet_s_max)
+        try:
+            async with self._connection.stream(
+                self._path, query, quiet_s_max=quiet_s_max
+            ) as content:
+                async for line in lines(content):
+                    self._take(line)
+        except Silent as error:
+            _log.info("%s: %s; watching again", self._path, error)
+            return
         if asyncio.get_running_loop().time() - began < 1.0:
             # Ended as soon as it began: not at once again.
             await asyncio.sleep(self._retry.s_first)

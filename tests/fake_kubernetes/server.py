@@ -36,6 +36,7 @@ class FakeKubernetes:
         self.requests: Counter[str] = Counter()
         self.watches = 0
         self._bookmark_s = bookmark_s
+        self._open_watches: set[asyncio.Task[None]] = set()
         self._page_max = page_max
         self._pages: dict[str, list[dict[str, Any]]] = {}
         self._runner: web.AppRunner | None = None
@@ -194,9 +195,16 @@ class FakeKubernetes:
         news = asyncio.Event()
         self.store.listeners.add(news)
         self.watches += 1
+        watch = asyncio.create_task(self._send_news(request, asked, version, response, news))
+        self._open_watches.add(watch)
         try:
             async with asyncio.timeout(timeout_s):
-                await self._send_news(request, asked, version, response, news)
+                await asyncio.wait([watch])
+                if watch.cancelled():
+                    # The connection stays open, and nothing will ever come.
+                    await self._closing.wait()
+                    return response
+                watch.result()
         except TimeoutError:
             pass
         except Problem as problem:
@@ -204,6 +212,8 @@ class FakeKubernetes:
         except ConnectionResetError:
             pass
         finally:
+            watch.cancel()
+            self._open_watches.discard(watch)
             self.watches -= 1
             self.store.listeners.discard(news)
         return response
@@ -249,6 +259,11 @@ class FakeKubernetes:
         for connection in list(server.connections):
             if connection.transport is not None:
                 connection.transport.abort()
+
+    def silence_watches(self) -> None:
+        """No open watch sends anything any more, as when a link dies without a word."""
+        for watch in self._open_watches:
+            watch.cancel()
 
     async def _log(self, request: web.Request, asked: Asked) -> web.StreamResponse:
         pod = self.store.get(PODS, asked.namespace, asked.name)

@@ -213,3 +213,78 @@ async def test_with_three_requests_of_ten_failing_and_events_dropped_it_comes_to
             await asyncio.sleep(0.002)
         await until(lambda: watched.believed == there(api))
         assert sum(api.faults.met.values()) > 0
+
+
+async def test_what_a_request_made_while_everything_is_listed_stays(api: FakeKubernetes) -> None:
+    """A listing of several pages says what was there when its first page was asked for."""
+    for i in range(7):
+        put(api, f"old-{i}", i)
+    async with following(api) as watched:
+        get, reflector = reflector_get(watched.reflector), watched.reflector
+
+        async def get_while_others_write(path: str, query: Any = None) -> dict[str, Any]:
+            page = await get(path, query)
+            if "continue" not in query:
+                api.store.remove(CONFIG_MAPS, "default", "old-1")
+                reflector.forget(*key_and_uid(reflector, "old-1"))
+                for name in ("new", "old-2"):
+                    put(api, name, 50)
+                    reflector.put(answer(api, name))
+            return page
+
+        reflector._connection.get = get_while_others_write  # type: ignore[method-assign]
+        watched.changes.clear()
+        reflector.list_soon()
+        await until(lambda: reflector.listings == 2)
+        # Nothing vanished but what was removed, and nothing that was removed came back.
+        assert [each.key.name for each in watched.changes if each.now is None] == ["old-1"]
+        assert {each.key.name for each in watched.changes} == {"old-1", "old-2", "new"}
+        items = {key.name: each["data"]["n"] for key, each in reflector.items.items()}
+        assert items == there(api)
+
+
+async def test_an_answer_that_is_older_than_the_listing_does_not_outlive_it(
+    api: FakeKubernetes,
+) -> None:
+    """The object was made and removed before the listing; only the answer came late."""
+    async with following(api) as watched:
+        put(api, "short", 1)
+        late = answer(api, "short")
+        await until(lambda: watched.believed == {"short": "1"})
+        api.faults.dropped = 1.0
+        api.store.remove(CONFIG_MAPS, "default", "short")
+        get, reflector = reflector_get(watched.reflector), watched.reflector
+
+        async def get_and_be_answered(path: str, query: Any = None) -> dict[str, Any]:
+            page = await get(path, query)
+            reflector.put({**late, "metadata": {**late["metadata"]}})
+            return page
+
+        reflector._connection.get = get_and_be_answered  # type: ignore[method-assign]
+        reflector.list_soon()
+        await until(lambda: watched.believed == {})
+
+
+async def test_a_watch_that_is_silent_goes_on_with_another_one(api: FakeKubernetes) -> None:
+    async with following(api, quiet_s_max=0.3) as watched:
+        await until(lambda: api.watches == 1)
+        api.silence_watches()
+        put(api, "one", 1)
+        await until(lambda: watched.believed == {"one": "1"})
+        # Nothing was missed, so nothing was listed again.
+        assert watched.reflector.listings == 1
+
+
+def reflector_get(reflector: Reflector) -> Any:
+    return reflector._connection.get
+
+
+def answer(api: FakeKubernetes, name: str) -> dict[str, Any]:
+    """What the server answers to the request that made or changed it."""
+    document = api.store.get(CONFIG_MAPS, "default", name)
+    return {**document, "metadata": {**document["metadata"]}}
+
+
+def key_and_uid(reflector: Reflector, name: str) -> tuple[Key, str]:
+    key = Key("default", name)
+    return key, reflector.items[key]["metadata"]["uid"]
