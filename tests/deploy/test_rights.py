@@ -9,6 +9,7 @@ import yaml
 from aiohttp import web
 
 from adapters.asyncio_clock import AsyncioClock
+from adapters.kubernetes import gang_schedulers
 from adapters.kubernetes.access import Access
 from adapters.kubernetes.connection import Connection
 from adapters.kubernetes.election import LeaseElection
@@ -32,10 +33,10 @@ class Right(NamedTuple):
     resource: str
 
 
-def granted() -> set[Right]:
-    """What the ClusterRole and the Role of the election allow, names of objects left aside."""
+def granted(folder: str = "base") -> set[Right]:
+    """What the roles of a folder's manifests allow, names of objects left aside."""
     found: set[Right] = set()
-    for document in yaml.safe_load_all((MANIFESTS / "base" / "rights.yaml").read_text()):
+    for document in yaml.safe_load_all((MANIFESTS / folder / "rights.yaml").read_text()):
         for rule in document.get("rules", ()):
             found |= {
                 Right(verb, group, resource)
@@ -120,8 +121,6 @@ ELSEWHERE = {
     Right("get", "", "pods"),
     Right("get", "", "services"),
     Right("get", "", "configmaps"),
-    # Only where gangs are left to another scheduler.
-    Right("get", "scheduling.k8s.io", "priorityclasses"),
     # When a job is deleted while it is tended, its TensorBoard goes by name.
     Right("delete", "apps", "deployments"),
 }
@@ -150,3 +149,40 @@ async def test_what_is_granted_is_enough_and_is_all_asked_for(api: Strict, tmp_p
     assert api.refused == set()
     assert api.used <= api.allowed
     assert api.allowed - api.used <= ELSEWHERE, "a right that nobody uses should not be given"
+
+
+@pytest.mark.parametrize(
+    ("overlay", "gang"),
+    [("volcano", gang_schedulers.VOLCANO), ("scheduler-plugins", gang_schedulers.PLUGINS)],
+)
+async def test_an_overlay_grants_what_a_gang_scheduler_needs(
+    api: Strict, overlay: str, gang: str
+) -> None:
+    more = granted(f"overlays/{overlay}")
+    api.allowed |= more
+    async with control_plane(api, gang=gang, binds_itself=False) as plane:
+        await plane.submit("gang", example("pytorchjob.yaml"))
+        await plane.until(lambda: _let_in(api) and bool(plane.pods))
+        await plane.ask(c.DeleteJob(namespace="default", name="gang"))
+        await plane.until(lambda: not plane.pods and not _let_in(api))
+
+    assert api.refused == set()
+    # A group is looked up after an answer that was lost, changed after an edit by hand, and asked
+    # for its priority classes if the job names some.
+    rare = {(right.verb, right.resource) for right in more - api.used}
+    assert rare <= {("get", "podgroups"), ("patch", "podgroups"), ("get", "priorityclasses")}
+
+
+def _let_in(api: Strict) -> bool:
+    """Does as Volcano does: looks at a group, and lets its pods in."""
+    groups = [
+        (resource, each)
+        for resource, objects in api.store.objects.items()
+        if resource.plural == "podgroups"
+        for each in objects.values()
+    ]
+    for resource, group in groups:
+        metadata = group["metadata"]
+        status = {"status": {"phase": "Inqueue"}}
+        api.store.merge(resource, metadata["namespace"], metadata["name"], status)
+    return bool(groups)
