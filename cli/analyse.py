@@ -7,7 +7,7 @@ import click
 from cli.complaints import WRONG_USAGE, Complaint
 from cli.options import log_argument
 from cli.sources import parse_source, reading
-from cli.tables import Column, Table, write, write_json
+from cli.tables import Column, Table, gpu_count, write, write_json
 from cli.times import parse_time, span, stamp
 from cli.transfer import end_of
 from studies.analysis import Analysis, EmptySpan, Fit, Flapping, Group, NodeRecord, analyse
@@ -149,7 +149,7 @@ def _show_fit(fit: Fit) -> None:
                 f"at most {span(spread.max)}; lognormal({spread.lognormal_mu:.2f}, "
                 f"{spread.lognormal_sigma:.2f})"
             )
-    sizes = ", ".join(f"{gpus}: {100 * share:.0f}%" for gpus, share in fit.gpus.items())
+    sizes = ", ".join(f"{gpu_count(gpus)}: {100 * share:.0f}%" for gpus, share in fit.gpus.items())
     click.echo(f"GPUs       {sizes or '-'}")
     if fit.node_mtbf_hours is not None:
         repair = "-" if fit.node_repair_hours is None else span(fit.node_repair_hours * 3600)

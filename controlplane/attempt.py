@@ -129,10 +129,17 @@ class Attempt(Value, frozen=True, kw_only=True):
     @property
     def gpus(self) -> float:
         """How many GPUs the whole attempt was given."""
-        if not self.shares:
-            return sum([len(slot.devices) for slot in self.placement])
-        parts = [(self.share(i), len(slot.devices)) for i, slot in enumerate(self.placement)]
-        return sum([share / 1_000 if share else devices for share, devices in parts])
+        return gpus_given(self.placement, self.shares)
+
+
+def gpus_given(placement: Placement, shares: tuple[int, ...] = ()) -> float:
+    """How many GPUs a placement is, with the parts of devices that `shares` lists by rank."""
+    if not shares:
+        return sum([len(slot.devices) for slot in placement])
+    # Ranks that were added later have whole devices.
+    listed = [*shares, *[0] * (len(placement) - len(shares))]
+    pairs = zip(listed, placement, strict=True)
+    return sum([share / 1_000 if share else len(slot.devices) for share, slot in pairs])
 
 
 def asked_gpus(spec: JobSpec, attempt: Attempt | None = None) -> float:

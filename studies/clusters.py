@@ -29,6 +29,15 @@ class StudyCluster:
     def gpus(self) -> int:
         return self.model.gpus
 
+    @property
+    def device_memory_mib(self) -> int:
+        """The memory that most of its devices have; 0 if that is not known."""
+        devices: dict[int, int] = {}
+        for node in self.model.nodes:
+            memory_mib = node.device_memory_mib
+            devices[memory_mib] = devices.get(memory_mib, 0) + node.gpus
+        return max(devices, key=lambda memory_mib: (devices[memory_mib], memory_mib))
+
     def with_delays(self, delays: Delays) -> "StudyCluster":
         return self.with_model(replace(self.model, delays=delays))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from controlplane import events as e
-from controlplane.attempt import AttemptState
+from controlplane.attempt import AttemptState, gpus_given
 from controlplane.job import Job, Phase
 from controlplane.model import Cause, JobSpec, Restart
 from controlplane.world import World
@@ -46,7 +46,7 @@ class JobFacts:
     placed_at: float | None = None
     running_at: float | None = None
     nodes: tuple[str, ...] = ()
-    gpus: int = 0
+    gpus: float = 0
     vain: tuple[str, str, int | None] | None = None
     # How long the last attempt ran, once the job has succeeded.
     run_s: float | None = None
@@ -116,7 +116,7 @@ def _facts_of(job: Job, since: float) -> JobFacts:
         facts.placed_at = max(since, attempt.placed_at)
         facts.running_at = attempt.running_at
         facts.nodes = tuple(slot.node for slot in attempt.placement)
-        facts.gpus = sum(len(slot.devices) for slot in attempt.placement)
+        facts.gpus = attempt.gpus
         if attempt.state is AttemptState.STOPPING and job.phase is not Phase.SUCCEEDED:
             facts.vain = (job.reason or job.phase.value.lower(), "", None)
     return facts
@@ -124,10 +124,10 @@ def _facts_of(job: Job, since: float) -> JobFacts:
 
 def _happened(facts: JobFacts, event: e.JobEvent, at: float) -> None:
     match event:
-        case e.GangPlaced(placement=placement):
+        case e.GangPlaced(placement=placement, shares=shares):
             facts.placed_at, facts.running_at, facts.vain = at, None, None
             facts.nodes = tuple(slot.node for slot in placement)
-            facts.gpus = sum(len(slot.devices) for slot in placement)
+            facts.gpus = gpus_given(placement, shares)
         case e.GangStarted():
             facts.running_at = at
             facts.started_at = at if facts.started_at is None else facts.started_at

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from controlplane import events as e
+from controlplane.devices import WHOLE
 from controlplane.errors import Rejected
 from controlplane.world import World
 
@@ -44,7 +45,7 @@ class Recorder:
         # Where attempts were: attempt, ordinal of the node, GPUs there.
         self.place_attempt = array("q")
         self.place_node = array("q")
-        self.place_gpus = array("q")
+        self.place_gpus = array("d")
         # GPUs on nodes that take work, whenever that changes: (time, GPUs).
         self.capacity: list[tuple[float, int]] = []
         self.causes: Counter[str] = Counter()
@@ -106,11 +107,13 @@ class Recorder:
         if self._places:
             assert self._world is not None
             nodes = self._world.nodes
-            for slot in event.placement:
+            shares = event.shares
+            for rank, slot in enumerate(event.placement):
                 if slot.devices:
+                    share = shares[rank] if rank < len(shares) else 0
                     self.place_attempt.append(row)
                     self.place_node.append(nodes[slot.node].ordinal)
-                    self.place_gpus.append(len(slot.devices))
+                    self.place_gpus.append(share / WHOLE if share else len(slot.devices))
 
     def _make_room(self) -> None:
         """As many attempts again."""

@@ -28,6 +28,7 @@ from studies.policies import StudyPolicy, beginning
 from studies.recorder import Recorder
 from studies.scenario_parts import Autoscale, Checkpoints
 from studies.submissions import Submissions, queue_names
+from studies.workloads.shares import count_memory
 from studies.workloads.trace import Trace
 
 OPTIONS = EngineOptions(resync_s=None, snapshot_every=None)
@@ -45,7 +46,7 @@ class Attempts:
     outcome: NDArray[np.uint8]
     place_attempt: NDArray[np.int64]
     place_node: NDArray[np.int64]
-    place_gpus: NDArray[np.int64]
+    place_gpus: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +131,9 @@ class _Life:
         keep_events: bool,
         places: bool,
     ) -> None:
-        self.trace, self.cluster, self.policy = trace, cluster, policy
+        # What jobs ask for, and the same with what they ask for by memory counted in GPUs.
+        self.asked, self.trace = trace, count_memory(trace, cluster.device_memory_mib)
+        self.cluster, self.policy = cluster, policy
         self.checkpoints = checkpoints
         self.recorded_on: RecordedOn | None = None
         self.origin = float(trace.submit[0])
@@ -180,7 +183,7 @@ class _Life:
     def let_people_come(self, recorder: Recorder) -> None:
         """The first one comes at time 0, which is now."""
         submissions = Submissions(
-            self.trace, self.cluster, self.names, self.recorded_on, self.checkpoints
+            self.asked, self.cluster, self.names, self.recorded_on, self.checkpoints
         )
         times = (self.trace.submit - self.origin).tolist()
         people = People(self.env.agenda, self.engine, recorder, submissions, times)
@@ -215,7 +218,7 @@ class _Life:
                 outcome=np.frombuffer(r.outcome, dtype=np.uint8)[rows],
                 place_attempt=np.frombuffer(r.place_attempt, dtype=np.int64),
                 place_node=np.frombuffer(r.place_node, dtype=np.int64),
-                place_gpus=np.frombuffer(r.place_gpus, dtype=np.int64),
+                place_gpus=np.frombuffer(r.place_gpus, dtype=np.float64),
             ),
             capacity=r.capacity,
             causes=dict(sorted(r.causes.items())),

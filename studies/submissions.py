@@ -11,12 +11,14 @@ from controlplane.model import DoneWhen, JobSpec, RestartPolicy, Role, Schedulin
 from studies.clusters import StudyCluster
 from studies.hardware import Recorded
 from studies.scenario_parts import Checkpoints
+from studies.workloads.shares import Demand, Part, demand
 from studies.workloads.trace import Trace
 
 # A rank has at most so many GPUs; a larger part of a pool is several ranks.
 RANK_GPUS_MAX = 1_024
 WORKER = "Worker"
 REST = "Rest"
+SHARING = "Sharing"
 # A finished job is forgotten at once: what a study wants to know of it, it has noted by then.
 FORGET = 0.0
 # In a study nobody gives up: a trace says how long a job ran, so it runs until it has. What a
@@ -45,7 +47,8 @@ class Submissions:
         self._checkpoints = checkpoints or Checkpoints()
         self._durations: list[float] = trace.duration.tolist()
         self._estimates = _estimates(trace)
-        self._gpus: list[int] = trace.gpus.tolist()
+        self._gpus: list[float] = trace.gpus.tolist()
+        self._shares = trace.labels.get("shares", ())
         self._priorities: list[int] = [] if trace.priority is None else trace.priority.tolist()
         self._queue_of = trace.labels.get("queue", ())
         self._models = trace.labels.get("model", ())
@@ -53,18 +56,21 @@ class Submissions:
     def of_row(self, row: int) -> SubmitJob:
         queue = self._queues[self._queue_of[row]] if self._queue_of else "default"
         priority = self._priorities[row] if self._priorities else 0
-        spec = _plain(self._node_gpus, self._gpus[row], queue, priority)
+        asked = demand(self._gpus[row], self._shares[row] if self._shares else "")
+        spec = _plain(self._node_gpus, asked, queue, priority)
         spec = _planned(spec, self._durations[row], self._estimates[row])
-        if self._models and self._recorded_on is not None:
-            model, gpus = self._models[row], self._gpus[row]
-            spec = _at_its_own_pace(spec, model, gpus, self._recorded_on, self._checkpoints)
+        # With whom a job shared its GPUs when it was recorded is not known, so it keeps its duration.
+        if self._models and self._recorded_on is not None and not asked.parts:
+            model = self._models[row]
+            spec = _at_its_own_pace(spec, model, asked.whole, self._recorded_on, self._checkpoints)
         return SubmitJob(job=str(row), namespace="study", name=f"j{row}", spec=spec)
 
 
 # The same for every job of a size, a queue and a priority.
 @lru_cache(maxsize=65_536)
-def _plain(node_gpus: int, gpus: int, queue: str, priority: int) -> JobSpec:
-    roles = _roles(gpus, node_gpus)
+def _plain(node_gpus: int, asked: Demand, queue: str, priority: int) -> JobSpec:
+    roles = _roles(asked.whole, node_gpus) if asked.whole or not asked.parts else ()
+    roles += tuple(_sharing(f"{SHARING}{number}", part) for number, part in enumerate(asked.parts))
     return JobSpec(
         roles=roles,
         done_when=DoneWhen(roles[0].name),
@@ -106,6 +112,13 @@ def _roles(gpus: int, node_gpus: int) -> tuple[Role, ...]:
         return (Role(name=WORKER, gpus=rest),)
     workers = Role(name=WORKER, replicas=whole, gpus=size)
     return (workers, Role(name=REST, gpus=rest)) if rest else (workers,)
+
+
+def _sharing(name: str, part: Part) -> Role:
+    """Ranks that share devices."""
+    return Role(
+        name=name, replicas=part.ranks, gpu_share=part.share, gpu_memory_mib=part.memory_mib
+    )
 
 
 def queue_names(trace: Trace) -> dict[str, str]:

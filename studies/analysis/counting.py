@@ -6,7 +6,7 @@ from math import log
 from statistics import fmean, median, pstdev, quantiles
 
 from studies.analysis.values import Flapping, Group, Spread
-from studies.ledger import JobFacts, Ledger, Loss
+from studies.ledger import JobFacts, Loss
 
 HOUR_S = 3_600.0
 OFFENDERS_MAX = 10
@@ -90,11 +90,3 @@ def spread_of(values: Sequence[float]) -> Spread | None:
         lognormal_mu=fmean(logs),
         lognormal_sigma=pstdev(logs),
     )
-
-
-def trace_lines(ledger: Ledger) -> Iterable[str]:
-    """The jobs that ended well as a trace, for `muster whatif --trace`."""
-    yield "id,submit,gpus,duration"
-    for facts in sorted(ledger.jobs.values(), key=lambda x: (x.submitted_at, x.id)):
-        if facts.run_s is not None:
-            yield f"{facts.id},{facts.submitted_at:.3f},{facts.spec.gpus},{facts.run_s:.3f}"

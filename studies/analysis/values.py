@@ -56,7 +56,8 @@ class Fit(Struct, frozen=True, kw_only=True):
     jobs_by_hour_of_day: list[int]
     run_s: Spread | None
     wait_s: Spread | None
-    gpus: dict[int, float]
+    # Size of a job in GPUs, with fractions -> the part of all jobs.
+    gpus: dict[float, float]
     failed_share_of_attempts: float
     node_mtbf_hours: float | None
     node_repair_hours: float | None

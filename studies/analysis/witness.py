@@ -1,11 +1,13 @@
 """Hears a history event by event, and says at the end what it teaches."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, pstdev
 
 from controlplane import events as e
+from controlplane.attempt import asked_gpus
+from controlplane.devices import WHOLE
 from controlplane.model import Placement
 from controlplane.world import World
 from studies.analysis.counting import (
@@ -40,10 +42,11 @@ class Witness:
         self._losses = Counter[str]()
         self._repairs: list[tuple[str, float]] = []
         self._held = defaultdict[str, float](float)
-        self._placed: dict[str, tuple[float, Counter[str]]] = {}
+        self._placed: dict[str, tuple[float, Mapping[str, float]]] = {}
         for job in world.jobs.values():
             if job.live_attempt is not None:
-                self._place(job.id, job.live_attempt.placement, world.at)
+                attempt = job.live_attempt
+                self._place(job.id, attempt.placement, attempt.shares, world.at)
 
     def hear(self, recorded: e.Recorded) -> None:
         event, at = recorded.event, recorded.at
@@ -60,8 +63,8 @@ class Witness:
                 if node not in self._down:
                     self._down[node] = at
                     self._losses[node] += 1
-            case e.GangPlaced(job=job, placement=placement):
-                self._place(job, placement, at)
+            case e.GangPlaced(job=job, placement=placement, shares=shares):
+                self._place(job, placement, shares, at)
             case e.AttemptEnded(job=job):
                 self._book(job, at)
             case _:
@@ -77,10 +80,11 @@ class Witness:
         self._down = {node: max(at, first) for node, at in self._down.items()}
         self._placed = {job: (max(at, first), gpus) for job, (at, gpus) in self._placed.items()}
 
-    def _place(self, job: str, placement: Placement, at: float) -> None:
-        gpus = Counter[str]()
-        for slot in placement:
-            gpus[slot.node] += len(slot.devices)
+    def _place(self, job: str, placement: Placement, shares: Sequence[int], at: float) -> None:
+        gpus = defaultdict[str, float](float)
+        for rank, slot in enumerate(placement):
+            share = shares[rank] if rank < len(shares) else 0
+            gpus[slot.node] += share / WHOLE if share else len(slot.devices)
         self._placed[job] = at, gpus
 
     def _book(self, job: str, at: float) -> None:
@@ -156,7 +160,7 @@ class Witness:
         arrivals = sorted(x.submitted_at for x in facts if first <= x.submitted_at <= last)
         gaps = [b - a for a, b in pairwise(arrivals)]
         by_hour = Counter(int(at // HOUR_S) % 24 for at in arrivals)
-        sizes = Counter(x.spec.gpus for x in facts)
+        sizes = Counter(asked_gpus(x.spec) for x in facts)
         ended = sum(x.outcome == "Succeeded" for x in facts) + len(failures)
         node_s = sum(max(0.0, last - at) for at in self._known_at.values())
         down_s = sum(self._down_s(last).values())

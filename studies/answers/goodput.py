@@ -99,8 +99,8 @@ def free_while_waiting(run: Run) -> tuple[float, float]:
     fragmented = reserved = 0.0
     before = float(run.trace.submit[0])
     for at, kind, value in _changes(run):
-        if at > before and line.free > 0 and (need := line.need()) is not None:
-            if need <= line.free:
+        if at > before and line.free > HAIR and (need := line.need()) is not None:
+            if need <= line.free + HAIR:
                 fragmented += line.free * (at - before)
             else:
                 reserved += line.free * (at - before)
@@ -112,7 +112,7 @@ def free_while_waiting(run: Run) -> tuple[float, float]:
 _COME, _GO, _FREE = range(3)
 
 
-def _changes(run: Run) -> list[tuple[float, int, int]]:
+def _changes(run: Run) -> list[tuple[float, int, float]]:
     """All that changes who waits and what is free, in the order of time."""
     a, gpus, end = run.attempts, run.trace.gpus[run.attempts.job], run.ended_at
     ended = np.where(np.isnan(a.ended_at), end, a.ended_at)
@@ -144,25 +144,27 @@ class _Line:
         self._key = said.tolist() if discipline in _SHORTEST else None
         self._waiting: dict[int, int] = {}
         self._heap: list[tuple[float, int]] = []
-        self.free = 0
+        self.free = 0.0
 
-    def take(self, kind: int, value: int) -> None:
+    def take(self, kind: int, value: float) -> None:
         if kind == _FREE:
             self.free += value
-        elif kind == _COME:
-            self._waiting[value] = self._waiting.get(value, 0) + 1
-            heapq.heappush(self._heap, (self._order(value), value))
+            return
+        row = int(value)
+        if kind == _COME:
+            self._waiting[row] = self._waiting.get(row, 0) + 1
+            heapq.heappush(self._heap, (self._order(row), row))
         else:
-            self._waiting[value] = self._waiting.get(value, 0) - 1
+            self._waiting[row] = self._waiting.get(row, 0) - 1
 
     def _order(self, row: int) -> float:
         if not self._strict:
             return float(self._gpus[row])
         return float(row) if self._key is None else float(self._key[row])
 
-    def need(self) -> int | None:
+    def need(self) -> float | None:
         """What the first in a strict line needs, or elsewhere the least that anyone needs."""
         heap = self._heap
         while heap and self._waiting.get(heap[0][1], 0) <= 0:
             heapq.heappop(heap)
-        return int(self._gpus[heap[0][1]]) if heap else None
+        return float(self._gpus[heap[0][1]]) if heap else None

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from studies.run import Run
+from studies.workloads.trace import gpu_number
 
 BINS = 240
 HEAT_ROWS_MAX = 64
@@ -109,7 +110,7 @@ def gantt(run: Run, begin_s: float | None = None, length_s: float | None = None)
         "bars": [
             [
                 run.trace.ids[a.job[i]],
-                int(gpus[i]),
+                gpu_number(gpus[i]),
                 round(float(run.trace.submit[a.job[i]] - origin), 1),
                 round(float(a.placed_at[i] - origin), 1),
                 round(float(ended[i] - origin), 1),

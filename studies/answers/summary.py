@@ -10,6 +10,7 @@ from studies.answers.goodput import goodput
 from studies.answers.over_time import gantt, over_time
 from studies.answers.waiting import fairness, waiting, waits
 from studies.run import Run
+from studies.workloads.trace import gpu_number
 
 LONGEST_MAX = 20
 REFUSED_MAX = 20
@@ -39,7 +40,7 @@ def summarise(
         "unfinished": len(run.trace) - finished - len(run.refused),
         "refused": len(run.refused),
         "refused_examples": [
-            {"id": run.trace.ids[row], "gpus": int(run.trace.gpus[row]), "why": why}
+            {"id": run.trace.ids[row], "gpus": gpu_number(run.trace.gpus[row]), "why": why}
             for row, why in sorted(run.refused.items())[:REFUSED_MAX]
         ],
         "zero_length": int((run.trace.duration == 0).sum()),
@@ -76,7 +77,7 @@ def longest_waits(run: Run) -> list[dict[str, Any]]:
     return [
         {
             "id": run.trace.ids[row],
-            "gpus": int(run.trace.gpus[row]),
+            "gpus": gpu_number(run.trace.gpus[row]),
             "submitted_s": round(float(run.trace.submit[row] - run.trace.submit[0]), 3),
             "wait_s": round(float(wait[row]), 3),
             "started": bool(run.started[row] == run.started[row]),

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from studies.run import Run
-from studies.workloads.statistics import SIZE_CLASSES, size_class
+from studies.workloads.statistics import SHARED, SIZE_NAMES, size_class
 
 QUANTILES = (50, 90, 95, 99)
 # Very short jobs would make any wait look endless, so no job counts as shorter than this.
@@ -52,7 +52,7 @@ def waiting(run: Run) -> dict[str, Any]:
     }
 
 
-_SIZES = [name for _, name in SIZE_CLASSES]
+_SIZES = [SHARED, *SIZE_NAMES]
 
 
 def by_group(run: Run, groups: Sequence[str], order: Sequence[str] = ()) -> list[dict[str, Any]]:

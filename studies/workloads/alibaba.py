@@ -1,7 +1,7 @@
 """Alibaba's traces: PAI (2020), openb (2023) and Lingjun (2023).
 
 PAI and Lingjun are folders of tables, of which the one with jobs and the one with their parts are
-needed. Whoever asked for a part of a GPU gets a whole one here, and the notes count them.
+needed. A part of a GPU stays a part; beyond one GPU it is rounded up, and the notes count those.
 """
 
 import math
@@ -11,9 +11,12 @@ from typing import Any
 
 import msgspec
 
+from controlplane.devices import WHOLE
+from controlplane.model import in_gpus
 from studies.workloads.collecting import Collector
 from studies.workloads.csv_trace import Table, open_text
 from studies.workloads.moments import seconds
+from studies.workloads.shares import Part, written
 from studies.workloads.trace import BadTrace, Trace
 
 # PAI's tables are published without a header line; the headers are files of their own.
@@ -31,7 +34,7 @@ LINGJUN_JOBS = (
     "gmt_job_finished", "gmt_job_stopped",
 )  # fmt: skip
 LINGJUN_WORKERS = ("job_name", "RES")
-SHARED = "asked for a part of a GPU and get a whole one"
+ROUNDED = "asked for more than one GPU and a part, and get the next whole number"
 
 
 def read_pai(folder: Path) -> Trace:
@@ -53,29 +56,34 @@ def read_pai(folder: Path) -> Trace:
 def _add_pai(
     found: Collector, tasks: Table, job: dict[str, str], submitted: float, parts: list[Any]
 ) -> None:
-    gpus, shared, types = 0, False, set()
+    gpus, parts_of_gpus, rounded, types = 0, list[Part](), False, set()
     begins, ends = [], []
     for part in parts:
         line = int(part["line"])
         instances = _number(tasks, line, "inst_num", part["inst_num"]) or 0.0
         share = (_number(tasks, line, "plan_gpu", part["plan_gpu"]) or 0.0) / 100
-        gpus += int(instances) * math.ceil(share)
-        shared = shared or share != math.ceil(share)
+        if 0 < share < 1 and instances >= 1:
+            parts_of_gpus.append(Part(int(instances), max(1, round(share * WHOLE))))
+        else:
+            gpus += int(instances) * math.ceil(share)
+            rounded = rounded or share != math.ceil(share)
         if share:
             types.add(part["gpu_type"])
         begins.append(_number(tasks, line, "start_time", part["start_time"]))
         ends.append(_number(tasks, line, "end_time", part["end_time"]))
     began = min((at for at in begins if at), default=None)
     ended = max((at for at in ends if at), default=None)
-    if not gpus:
+    if not gpus and not parts_of_gpus:
         found.leave_out("no GPUs")
     elif began is None or ended is None or ended < began:
         found.leave_out("never ran, or has no end")
     else:
-        if shared:
-            found.note(SHARED)
+        if rounded:
+            found.note(ROUNDED)
+        shared_milli = sum(part.ranks * part.share for part in parts_of_gpus)
         found.add(
-            job["job_name"], submitted, gpus, ended - began,
+            job["job_name"], submitted, in_gpus(gpus * WHOLE + shared_milli), ended - began,
+            shares=written(tuple(parts_of_gpus)),
             user=job["user"], status=job["status"], gpu_type="|".join(sorted(types)),
         )  # fmt: skip
 
@@ -96,10 +104,10 @@ def read_openb(path: Path) -> Trace:
         elif created is None or placed is None or deleted is None or deleted < placed:
             found.leave_out("never placed, or has no end")
         else:
-            if gpus == 1 and 0 < milli < 1000:
-                found.note(SHARED)
+            is_part = gpus == 1 and 0 < milli < WHOLE
             found.add(
-                row["name"], created, gpus, deleted - placed,
+                row["name"], created, max(1, round(milli)) / WHOLE if is_part else gpus,
+                deleted - placed,
                 kind=row["qos"], status=row["pod_phase"], gpu_type=row["gpu_spec"],
             )  # fmt: skip
     return found.trace()

@@ -11,7 +11,7 @@ class Collector:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._rows: list[tuple[str, float, int, float]] = []
+        self._rows: list[tuple[str, float, float, float]] = []
         self._labels: list[dict[str, str]] = []
         self._priorities: list[int] = []
         self._estimates: list[float] = []
@@ -22,7 +22,7 @@ class Collector:
         self,
         id: str,
         submit: float,
-        gpus: int,
+        gpus: float,
         duration: float,
         *,
         priority: int = 0,

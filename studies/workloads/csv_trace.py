@@ -13,6 +13,7 @@ from typing import IO, Any, cast
 
 import numpy as np
 
+from studies.workloads.shares import demand
 from studies.workloads.trace import LABELS, BadTrace, Trace, make_trace
 
 REQUIRED = ("id", "submit", "gpus", "duration")
@@ -70,6 +71,7 @@ def parse_csv(name: str, lines: Iterator[str] | io.TextIOBase) -> Trace:
     labels: dict[str, Sequence[str]] = {
         column: columns[column] for column in LABELS if column in columns
     }
+    table.require_shares(numbers["gpus"].tolist(), labels.get("shares", ()))
     return make_trace(name, ids, labels=labels, notes=notes, **numbers)
 
 
@@ -135,6 +137,13 @@ class Table:
                 raise self.bad(line, f"the id {text!r} is that of line {first[text]} too")
             first[text] = line
 
+    def require_shares(self, gpus: Sequence[float], shares: Sequence[str]) -> None:
+        for number, text, line in zip(gpus, shares, self.lines, strict=False):
+            try:
+                demand(number, text)
+            except ValueError as error:
+                raise self.bad(line, str(error)) from None
+
     def numbers(self, column: str, cells: Sequence[str], check: "Check") -> Any:
         """A column as an array. All at once, and line by line only to find the one that is wrong."""
         try:
@@ -173,10 +182,12 @@ class Check:
         told: str,
         *,
         whole: bool = False,
+        milli: bool = False,
         may_be_empty: bool = False,
         optional_nan: bool = False,
     ) -> None:
         self.least, self.most, self.told = least, most, told
+        self.milli = milli
         self.whole, self.may_be_empty, self.optional_nan = whole, may_be_empty, optional_nan
         self.kind: type[np.generic] = np.int64 if whole else np.float64
 
@@ -184,6 +195,9 @@ class Check:
         fine = (values >= self.least) & (values <= self.most)
         if self.whole:
             fine &= values == np.floor(values)
+        if self.milli:
+            # A thousandth has no exact double, so a written one may miss it by a hair.
+            fine &= np.abs(values * 1_000 - np.rint(values * 1_000)) < 1e-6
         if self.may_be_empty:
             fine |= np.isnan(values)
         return fine.all()
@@ -194,7 +208,7 @@ _RUN = f"a number of seconds from 0 to {DURATION_MAX:g} (ten years)"
 _REPLICAS = f"a whole number from 0 to {GPUS_MAX}"
 _CHECKS = {
     "submit": Check(0, SECONDS_MAX, _SECONDS),
-    "gpus": Check(0, GPUS_MAX, f"a whole number from 0 to {GPUS_MAX}", whole=True),
+    "gpus": Check(0, GPUS_MAX, f"a number from 0 to {GPUS_MAX}, in thousandths", milli=True),
     "duration": Check(0, DURATION_MAX, _RUN),
     "estimate": Check(0, DURATION_MAX, _RUN, may_be_empty=True, optional_nan=True),
     "priority": Check(-PRIORITY_MAX, PRIORITY_MAX, "a whole number", whole=True, may_be_empty=True),

@@ -11,12 +11,15 @@ from pathlib import Path
 from controlplane import events as e
 from controlplane.bundle import MAGIC, read_head
 from controlplane.codec import from_line, from_row
+from controlplane.devices import WHOLE
 from controlplane.errors import LogCorrupt
 from controlplane.job import Job
+from controlplane.model import in_gpus
 from controlplane.replay import open_snapshot
 from controlplane.state import State
 from studies.workloads.collecting import Collector
 from studies.workloads.csv_trace import open_bytes
+from studies.workloads.shares import Part, written
 from studies.workloads.trace import BadTrace, Trace
 
 
@@ -77,8 +80,15 @@ def _add(found: Collector, job: Job) -> None:
         found.leave_out("never ran")
         return
     spec = job.spec
+    parts = tuple(
+        Part(role.replicas, role.gpu_share, role.gpu_memory_mib)
+        for role in spec.roles
+        if role.shares_device
+    )
+    shared_milli = sum(part.ranks * part.share for part in parts)
     found.add(
-        job.id, job.submitted_at, spec.gpus, job.finished_at - began,
+        job.id, job.submitted_at, in_gpus(spec.gpus * WHOLE + shared_milli), job.finished_at - began,
+        shares=written(parts),
         priority=spec.priority,
         estimate=spec.active_deadline_s,
         queue=spec.queue, user=job.namespace, kind=spec.kind, status=job.phase.value,

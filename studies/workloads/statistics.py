@@ -4,13 +4,20 @@ from typing import Any
 
 import numpy as np
 
-from studies.workloads.trace import Trace
+from studies.workloads.trace import Trace, gpu_number
 
 DAY_S = 86_400.0
 SIZE_CLASSES = ((1, "1"), (7, "2-7"), (8, "8"), (63, "9-63"), (255, "64-255"), (None, ">=256"))
 
 
-def size_class(gpus: int) -> str:
+SIZE_NAMES = tuple(name for _, name in SIZE_CLASSES)
+# Jobs that have a part of one GPU; they are listed where there are some.
+SHARED = "<1"
+
+
+def size_class(gpus: float) -> str:
+    if 0 < gpus < 1:
+        return SHARED
     return next(name for most, name in SIZE_CLASSES if most is None or gpus <= most)
 
 
@@ -24,7 +31,7 @@ def statistics(trace: Trace) -> dict[str, Any]:
         "span_days": round(trace.span_s / DAY_S, 2),
         "gpu_days": round(trace.gpu_seconds / DAY_S, 1),
         "mean_gpus_demanded": round(trace.gpu_seconds / max(trace.span_s, 1.0), 1),
-        "max_gpus": int(trace.gpus.max()),
+        "max_gpus": gpu_number(trace.gpus.max()),
         "duration_s": {
             str(q): round(float(np.percentile(duration, q)), 1)
             for q in (10, 25, 50, 75, 90, 95, 99, 100)
@@ -44,7 +51,7 @@ def statistics(trace: Trace) -> dict[str, Any]:
                 round(100 * float((classes == name).mean()), 2),
                 round(100 * float((trace.gpus * duration)[classes == name].sum() / total), 2),
             ]
-            for _, name in SIZE_CLASSES
+            for name in (*([SHARED] if SHARED in classes else []), *SIZE_NAMES)
         },
         "zero_duration": int((duration == 0).sum()),
         "notes": list(trace.notes),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from studies.workloads.trace import Trace, make_trace
+from studies.workloads.trace import OPTIONAL, Trace, make_trace
 
 HOUR_S, DAY_S, WEEK_HOURS = 3_600.0, 86_400.0, 168
 # Jobs that follow each other within this time came as one batch: a sweep, a script.
@@ -107,7 +107,7 @@ def _made(
     labels = {name: [column[i] for i in rows] for name, column in source.labels.items()}
     optional = {
         name: None if getattr(source, name) is None else getattr(source, name)[picked]
-        for name in ("estimate", "priority", "min_replicas", "max_replicas")
+        for name in OPTIONAL
     }
     return make_trace(
         f"like {source.name}",

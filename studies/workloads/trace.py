@@ -22,6 +22,7 @@ LABELS = {
     "model": "what it trains",
     "status": "how it ended in the recorded cluster",
     "gpu_type": "which GPUs it asked for",
+    "shares": "what its ranks have of GPUs that they share; see `shares.py`",
 }
 
 
@@ -44,7 +45,8 @@ class Trace:
     name: str
     ids: Sequence[str]
     submit: Floats
-    gpus: Integers
+    # Whole numbers, or floats with thousandths if some job shares GPUs.
+    gpus: NDArray[Any]
     duration: Floats
     # What the person, or a predictor, said beforehand; not-a-number where nobody said anything.
     estimate: Floats | None = None
@@ -73,20 +75,20 @@ class Trace:
         picked = range(len(self))[chosen] if isinstance(chosen, slice) else chosen
         take: dict[str, Any] = {
             name: None if getattr(self, name) is None else getattr(self, name)[chosen]
-            for name in ("submit", "gpus", "duration", *_OPTIONAL)
+            for name in ("submit", "gpus", "duration", *OPTIONAL)
         }
         labels = {name: [column[i] for i in picked] for name, column in self.labels.items()}
         return replace(self, ids=[self.ids[i] for i in picked], labels=labels, **take)
 
 
-_OPTIONAL = ("estimate", "priority", "min_replicas", "max_replicas")
+OPTIONAL = ("estimate", "priority", "min_replicas", "max_replicas")
 
 
 def make_trace(
     name: str,
     ids: Sequence[str],
     submit: Iterable[float] | Floats,
-    gpus: Iterable[int] | Integers,
+    gpus: Iterable[float] | NDArray[Any],
     duration: Iterable[float] | Floats,
     *,
     labels: Mapping[str, Sequence[str]] | None = None,
@@ -96,7 +98,7 @@ def make_trace(
     """A trace of these columns, its rows put in order; a column without any content is dropped."""
     columns = {
         "submit": _column(submit, np.float64),
-        "gpus": _column(gpus, np.int64),
+        "gpus": gpu_column(gpus),
         "duration": _column(duration, np.float64),
     }
     for column, values in optional.items():
@@ -111,6 +113,18 @@ def make_trace(
         if any(texts):
             kept[label] = texts if order is None else [texts[i] for i in order]
     return Trace(name=name, ids=ids, labels=kept, notes=tuple(notes), **columns)
+
+
+def gpu_column(values: Iterable[float] | NDArray[Any]) -> NDArray[Any]:
+    """Numbers of GPUs, as integers unless there are fractions among them."""
+    column = _column(values, np.float64)
+    whole = column.astype(np.int64)
+    return whole if np.array_equal(column, whole) else column
+
+
+def gpu_number(gpus: float) -> float:
+    """A number of GPUs for an answer: an int if it is whole, else with thousandths."""
+    return int(gpus) if gpus == int(gpus) else round(float(gpus), 3)
 
 
 def _column(values: Any, kind: type[np.generic]) -> NDArray[Any]:

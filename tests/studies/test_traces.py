@@ -22,6 +22,7 @@ from tests.scenarios.scenario import run_now
 from tests.shared_data import shared
 
 HEAD = "id,submit,gpus,duration\n"
+SHARES = "id,submit,gpus,duration,shares\n"
 
 
 def parsed(text: str):
@@ -48,7 +49,11 @@ def test_a_column_that_no_study_uses_is_noted():
         (HEAD + "\n \n", None, "has no jobs"),
         (HEAD + "a,0,1,5\n\nb,later,1,5\n", 4, "submit is 'later', which is not a number"),
         (HEAD + "a,0,1,5\nb,-1,1,5\n", 3, "submit is -1; it must be"),
-        (HEAD + "a,0,1.5,5\n", 2, "gpus is 1.5; it must be a whole number"),
+        (HEAD + "a,0,1.2345,5\n", 2, "gpus is 1.2345; it must be a number"),
+        (SHARES + "a,0,1,5,half\n", 2, "'half', which is no part"),
+        (SHARES + "a,0,1,5,\nb,0,0.2,5,250\n", 3, "are 0.25 GPUs, and gpus says 0.2"),
+        (SHARES + "a,0,1,5,1000\n", 2, "from 1 to 999"),
+        (SHARES + "a,0,1,5,0x250\n", 2, "ranks share"),
         (HEAD + "a,0,-1,5\n", 2, "gpus is -1"),
         (HEAD + "a,0,1,nan\n", 2, "duration is nan"),
         (HEAD + "a,0,1,inf\n", 2, "duration is inf"),
@@ -185,8 +190,8 @@ EXPECTED = {
     "swf": [("1", 0, 4, 100), ("3", 6, 8, 50)],
     "helios": [("1425511", 0, 1, 36848), ("1425512", 26, 4, 249)],
     "acme": [("5778432", 0, 8, 117)],
-    "openb": [("openb-pod-0017", 0, 8, 1332355), ("openb-pod-0022", 241678, 1, 294651)],
-    "pai": [("4b3f", 0, 3, 516)],
+    "openb": [("openb-pod-0017", 0, 8, 1332355), ("openb-pod-0022", 241678, 0.22, 294651)],
+    "pai": [("4b3f", 0, 1.5, 516)],
     "lingjun": [("dlc1", 0, 16, 180), ("dlc2", 120, 4, 3600)],
 }
 
