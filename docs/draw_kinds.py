@@ -38,6 +38,10 @@ Versions with `beta` and `alpha2` had the first four in `spec` itself, and so ha
 starts again; with the annotation `muster.dev/restart-scope: rank` only that rank does, as the
 operators do it.
 
+`muster convert --to KIND/VERSION` turns every version into the newest of its kind, and warns of what the
+newest says otherwise (in an MPIJob v2beta1 the launcher logs in with ssh, for example). Other conversions
+are refused where anything would be lost.
+
 Everything wrong with a manifest is told at once: each problem has a sort (Required, Invalid, Forbidden,
 NotSupported, Duplicate, TypeInvalid), the path of its field, and advice.
 """

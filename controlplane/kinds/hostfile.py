@@ -8,6 +8,8 @@ that run now.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+# Where root's ssh looks for its keys.
+SSH_PATH = "/root/.ssh"
 CONFIG_PATH = "/etc/mpi"
 HOSTFILE = "hostfile"
 DISCOVER_HOSTS = "discover_hosts.sh"

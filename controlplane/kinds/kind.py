@@ -26,6 +26,13 @@ class Submission(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
+class Modern(NamedTuple):
+    """A job as its kind's newest version can say it, and what of it that version cannot say."""
+
+    submission: Submission
+    warnings: tuple[str, ...] = ()
+
+
 class Gang(NamedTuple):
     """A job as its ranks see it: all that they are told follows from this and their number."""
 
@@ -126,6 +133,8 @@ class Form(NamedTuple):
     read: Callable[[Any, Findings], Submission]
     write: Callable[[Submission], dict[str, Any]]
     status: Callable[[Job], dict[str, Any]] = conditions.status
+    # The job in the terms of the kind's newest version, for versions that say things otherwise.
+    modern: Callable[[Submission], Modern] | None = None
 
 
 class Duty(Flag):

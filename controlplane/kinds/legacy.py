@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from controlplane.kinds import checking, kubeflow
 from controlplane.kinds.findings import Findings
-from controlplane.kinds.kind import Gang, Service, Submission, Told
+from controlplane.kinds.kind import Gang, Modern, Service, Submission, Told
 from controlplane.kinds.kubeflow import Framework
 from controlplane.kinds.manifest import Metadata, RunPolicy, written_metadata
 from controlplane.kinds.pods import PodTemplate, ReplicaSpec, container_of, ports_of, role_of
@@ -222,6 +222,34 @@ def _written(style: Listed, role: Role) -> dict[str, Any]:
         style.port: kubeflow.port(style.framework, role),
         "template": role.template,
     }
+
+
+def modern(style: Listed) -> Callable[[Submission], Modern]:
+    """How a job in the list style of this kind is said in the map style that came after it."""
+
+    def said(job: Submission) -> Modern:
+        spec, warnings = job.spec, []
+        for name in style.own:
+            if name in spec.options:
+                told = (
+                    f"{spec.options[name]!r} is the program's own business: pass it to the program"
+                )
+                warnings.append(f"spec.{name} is gone; {told}")
+        if any(role.oom_is_permanent for role in spec.roles):
+            warnings.append("a rank that runs out of memory starts again; before, the job failed")
+        plain = {"oom_is_permanent": False, "expendable": False}
+        roles = tuple(replace(role, **plain) for role in spec.roles if role.replicas)
+        if any(role.expendable for role in spec.roles):
+            warnings.append(
+                "every restart counts towards backoffLimit; before, only the chief could fail the job"
+            )
+        # What it was called by, and by which image the parameter servers were started.
+        own = (style.image, "terminationPolicy", "RuntimeId", "schedulerName", *style.own)
+        options = {name: value for name, value in spec.options.items() if name not in own}
+        changed = replace(spec, roles=roles, options=options)
+        return Modern(replace(job, spec=changed), tuple(warnings))
+
+    return said
 
 
 # ------------------------------------------------------------------ what ranks are told

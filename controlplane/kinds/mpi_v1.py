@@ -13,6 +13,7 @@ from controlplane.kinds.checking import check_choice
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Form, Gang, Submission, Told
 from controlplane.kinds.manifest import Metadata, RunPolicy
+from controlplane.kinds.mpi_modern import modern
 from controlplane.kinds.mpi_status import status_v1
 from controlplane.kinds.pods import ReplicaSpec
 from controlplane.kinds.structure import shown
@@ -123,5 +124,5 @@ def tell_v1alpha2(gang: Gang) -> Callable[[int], Told]:
     return mpi_exec.tell(gang, lambda rank: mpi_exec.old_labels(V1ALPHA2_LABELS, gang, rank))
 
 
-FORM = Form(V1.version, MPIJobV1, read, write, status_v1)
-FORM_V1ALPHA2 = Form(V1ALPHA2.version, MPIJobV1Alpha2, read_v1alpha2, write, status_v1)
+FORM = Form(V1.version, MPIJobV1, read, write, status_v1, modern)
+FORM_V1ALPHA2 = Form(V1ALPHA2.version, MPIJobV1Alpha2, read_v1alpha2, write, status_v1, modern)

@@ -20,6 +20,7 @@ from controlplane.kinds.conditions import timestamp
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Form, Gang, Submission, Told
 from controlplane.kinds.manifest import Metadata, RunPolicy, written_metadata, written_policy
+from controlplane.kinds.mpi_modern import modern
 from controlplane.kinds.mpi_v2beta1 import launcher_last
 from controlplane.kinds.pods import (
     PodTemplate,
@@ -229,4 +230,4 @@ def status(job: Job) -> dict[str, Any]:
     return {**found, "workerReplicas": ready}
 
 
-FORM = Form(V1ALPHA1.version, MPIJobV1Alpha1, read, write, status)
+FORM = Form(V1ALPHA1.version, MPIJobV1Alpha1, read, write, status, modern)

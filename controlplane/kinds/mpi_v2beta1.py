@@ -23,7 +23,6 @@ V2 = mpi.Generation(
     workers_min=1,
     managers=(MUSTER, MPI_OPERATOR, MULTIKUEUE),
 )
-SSH_PATH = "/root/.ssh"
 LAUNCHER_POLICIES = ("AtStartup", "WaitForWorkersReady")
 OPERATOR = "mpi-operator"
 SSH_SERVER = ("/usr/sbin/sshd", "-De")
@@ -54,7 +53,7 @@ def read(job: MPIJob, findings: Findings) -> Submission:
     options = {
         "slotsPerWorker": 1 if spec.slotsPerWorker is None else spec.slotsPerWorker,
         "runLauncherAsWorker": bool(spec.runLauncherAsWorker),
-        "sshAuthMountPath": spec.sshAuthMountPath or SSH_PATH,
+        "sshAuthMountPath": spec.sshAuthMountPath or hostfile.SSH_PATH,
         "launcherCreationPolicy": spec.launcherCreationPolicy or LAUNCHER_POLICIES[0],
         "mpiImplementation": spec.mpiImplementation or hostfile.IMPLEMENTATIONS[0],
     }
@@ -176,7 +175,7 @@ def files(gang: Gang, running: Collection[int]) -> Sequence[Files]:
             name=f"{gang.name}-ssh",
             ssh_keys=True,
             volume="ssh-auth",
-            mode=0o600 if path == SSH_PATH else None,
+            mode=0o600 if path == hostfile.SSH_PATH else None,
         ),
     )
 

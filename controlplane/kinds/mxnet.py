@@ -237,6 +237,7 @@ KIND = Kind(
             read_list,
             write_list,
             legacy_status.styled("mx_replica_type"),
+            legacy.modern(LISTED),
         ),
     ),
     tell=tell,

@@ -363,6 +363,7 @@ KIND = Kind(
             read_list,
             write_list,
             legacy_status.styled("replica_type"),
+            legacy.modern(LISTED),
         ),
     ),
     tell=tell,

@@ -4,7 +4,7 @@ The kinds of this release are registered here. Others come in through `register`
 assembled, before anything is read; the core itself never looks for them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -26,10 +26,10 @@ from controlplane.kinds import (
 )
 from controlplane.kinds.conditions import timestamp
 from controlplane.kinds.findings import Findings
-from controlplane.kinds.kind import Form, Gang, Kind, Submission, Told
+from controlplane.kinds.kind import Form, Gang, Kind, Modern, Submission, Told
 from controlplane.kinds.manifest import with_wishes_said
 from controlplane.kinds.structure import shown
-from controlplane.model import JobSpec
+from controlplane.model import DoneWhen, JobSpec
 
 BUILT_IN = (
     native.KIND,
@@ -174,9 +174,50 @@ NATIVE, OWN = "native", "own"
 
 
 def convert_manifest(document: object, to: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """A manifest in another form, and warnings about it; `to` is native, own or KIND/VERSION."""
+    """A manifest in another form, and warnings about it; `to` is native, own or KIND/VERSION.
+
+    Every version converts to the newest of its kind. What the newest cannot say is told in the
+    warnings; all other conversions raise Rejected where anything of the job would be lost.
+    """
     submission = read_manifest(document)
-    return write_manifest(submission, *_named(to)), submission.warnings
+    kind, version = _named(to)
+    if kind == submission.spec.kind and version:
+        form, newest = form_of(submission.spec), kind_of(submission.spec).forms[0]
+        if form.modern is not None and _wanted_form(kind, version) is newest:
+            written, warnings = _modernised(submission, form.modern, newest)
+            return written, (*submission.warnings, *warnings)
+    return write_manifest(submission, kind, version), submission.warnings
+
+
+def _modernised(
+    submission: Submission, modern: Callable[[Submission], Modern], newest: Form
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The manifest in the newest version, and what it cannot say or says otherwise."""
+    wanted, warnings = modern(submission)
+    spec = with_wishes_said(replace(wanted.spec, version=newest.version))
+    wanted = replace(wanted, spec=spec, warnings=())
+    found = read_manifest(_written(newest, wanted))
+    before, now = _decider(spec), _decider(found.spec)
+    if before != now:
+        warnings = (*warnings, f"in {newest.version} {now} decides the job; before, {before} did")
+    lost = [*_differences(wanted, found), *_differences(_comparable(spec), _comparable(found.spec))]
+    if lost:
+        warnings = (*warnings, f"{newest.version} has no way to say this job's {', '.join(lost)}")
+    return write_manifest(found), warnings
+
+
+def _decider(spec: JobSpec) -> str:
+    """Which ranks decide the job, in words."""
+    rule, count = spec.done_when, len(spec.ranks_of(spec.done_when.role))
+    if count <= 1 or not (rule.first or rule.any):
+        return f"every {rule.role}" if count > 1 else rule.role
+    return f"the first {rule.role}" if rule.first else f"any {rule.role}"
+
+
+def _comparable(spec: JobSpec) -> JobSpec:
+    """The job without what newer versions add or order otherwise, and without who decides it."""
+    roles = tuple(sorted(spec.roles, key=lambda role: role.name))
+    return replace(spec, roles=roles, options={}, done_when=DoneWhen(""))
 
 
 def _named(to: str) -> tuple[str, str]:

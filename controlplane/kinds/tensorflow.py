@@ -272,6 +272,7 @@ KIND = Kind(
             read_list,
             write_list,
             legacy_status.styled("tf_replica_type"),
+            legacy.modern(LISTED),
         ),
     ),
     tell=tell,

@@ -11,13 +11,60 @@ from controlplane.errors import Rejected
 from controlplane.kinds import structure
 from controlplane.kinds.findings import Findings
 from controlplane.kinds.native import NAME
-from controlplane.kinds.registry import forms, read_manifest, write_manifest
+from controlplane.kinds.registry import (
+    convert_manifest,
+    forms,
+    kind_of,
+    read_manifest,
+    write_manifest,
+)
 from controlplane.model import JobSpec
 from tests.controlplane.kinds.manifests import V1ALPHA1, manifest, replica, template, tfjob
 from tests.controlplane.kinds.strategies import anything, manifests, nearly
 
 # Whole manifests take a while to draw, on a busy machine too long for the health check.
 patient = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+def by_list(kind, field, container, *types):
+    entries = [{field: sort, "template": template(container)} for sort in types]
+    entries[-1]["replicas"] = 2
+    return manifest(kind, {"replicaSpecs": entries}, V1ALPHA1)
+
+
+def mpijob(version):
+    if version == V1ALPHA1:
+        return manifest("MPIJob", {"gpus": 16, "template": template("mpi")}, version)
+    roles = {"Launcher": replica(1, name="mpi"), "Worker": replica(2, name="mpi")}
+    own = {"v1alpha2": {"mpiDistribution": "intel_mpi"}, "v1": {"mainContainer": "mpi"}}
+    return manifest("MPIJob", {"mpiReplicaSpecs": roles, **own.get(version[13:], {})}, version)
+
+
+def by_map(kind, field, container, *roles):
+    named = {role: replica(1 if role != "Worker" else 2, name=container) for role in roles}
+    return lambda version: manifest(kind, {field: named}, version)
+
+
+# A small manifest of each kind in a version of it.
+AS_WRITTEN = {
+    "TFJob": lambda version: (
+        by_list("TFJob", "tfReplicaType", "tensorflow", "MASTER", "PS", "WORKER")
+        if version == V1ALPHA1
+        else by_map("TFJob", "tfReplicaSpecs", "tensorflow", "PS", "Worker")(version)
+    ),
+    "PyTorchJob": lambda version: (
+        by_list("PyTorchJob", "replicaType", "pytorch", "MASTER", "WORKER")
+        if version == V1ALPHA1
+        else by_map("PyTorchJob", "pytorchReplicaSpecs", "pytorch", "Master", "Worker")(version)
+    ),
+    "MXJob": lambda version: (
+        by_list("MXJob", "mxReplicaType", "mxnet", "SCHEDULER", "SERVER", "WORKER")
+        if version == V1ALPHA1
+        else by_map("MXJob", "mxReplicaSpecs", "mxnet", "Scheduler", "Server", "Worker")(version)
+    ),
+    "XGBoostJob": by_map("XGBoostJob", "xgbReplicaSpecs", "xgboost", "Master", "Worker"),
+    "MPIJob": mpijob,
+}
 
 
 def through_json(document):
@@ -44,6 +91,65 @@ def test_a_manifest_with_its_defaults_means_the_same(document):
     again = read_manifest(through_json(write_manifest(job)))
 
     assert again == job
+
+
+@patient
+@given(manifests)
+def test_every_manifest_converts_to_the_newest_version_of_its_kind(document):
+    job = read_manifest(document)
+    newest = kind_of(job.spec).forms[0].version
+
+    converted, _ = convert_manifest(document, f"{job.spec.kind}/{newest}")
+
+    again = read_manifest(through_json(converted))
+    assert again.spec.version == newest
+    running = {role.name: role.replicas for role in job.spec.roles if role.replicas}
+    assert {r.name: r.replicas for r in again.spec.roles if r.replicas} == running
+    assert again.spec.gpus == job.spec.gpus
+    assert convert_manifest(converted, f"{job.spec.kind}/{newest}")[0] == converted
+
+
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    [
+        (kind, version)
+        for version, kind in sorted(forms())
+        if kind in ("TFJob", "PyTorchJob", "MXJob", "MPIJob", "XGBoostJob")
+    ],
+)
+def test_every_old_version_converts_to_the_newest(kind, version):
+    """With warnings exactly where something is said otherwise, and never by a refusal."""
+    document = AS_WRITTEN[kind](version)
+    newest = kind_of(read_manifest(document).spec).forms[0].version
+
+    converted, warnings = convert_manifest(document, f"{kind}/{newest}")
+
+    assert converted["apiVersion"] == newest
+    assert read_manifest(converted).spec.size == read_manifest(document).spec.size
+    otherwise = "v1alpha1" in version and kind != "XGBoostJob"
+    assert bool(warnings) == (otherwise or (kind == "MPIJob" and version != newest))
+
+
+def test_an_mpijob_of_2018_wakes_its_workers_and_keeps_their_number():
+    document = manifest("MPIJob", {"gpus": 16, "template": template("mpi")}, V1ALPHA1)
+    converted, warnings = convert_manifest(document, "MPIJob/v2beta1")
+
+    worker = converted["spec"]["mpiReplicaSpecs"]["Worker"]
+    (container,) = worker["template"]["spec"]["containers"]
+    assert "command" not in container
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 8}
+    assert worker["replicas"] == 2
+    launcher = converted["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    assert launcher["command"] == ["python", "train.py"]
+    assert converted["spec"]["launcherCreationPolicy"] == "WaitForWorkersReady"
+    assert converted["spec"]["slotsPerWorker"] == 8
+    assert any("ssh" in told for told in warnings)
+
+
+def test_an_mxjob_of_2018_says_that_its_scheduler_decides_now():
+    _, warnings = convert_manifest(AS_WRITTEN["MXJob"](V1ALPHA1), "MXJob/v1")
+
+    assert any("Scheduler decides the job; before, the first Worker did" in w for w in warnings)
 
 
 @patient
