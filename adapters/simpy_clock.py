@@ -5,9 +5,10 @@ resumes after every other event of that instant.
 """
 
 from collections.abc import Coroutine, Generator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from simpy.events import Event, Process
+from simpy.exceptions import Interrupt
 
 from simulator.agenda import AFTER_LAST, LAST
 from simulator.virtual_time import VirtualTime
@@ -15,13 +16,33 @@ from simulator.virtual_time import VirtualTime
 T = TypeVar("T")
 
 
+class Killed(BaseException):
+    """The process was interrupted from outside. As asyncio's CancelledError it is no Exception, so whoever
+    outlives errors does not outlive this."""
+
+
 def as_process(env: VirtualTime, coroutine: Coroutine[Any, Any, T]) -> Process:
-    """Runs a coroutine that awaits nothing but SimPy events; the process's value is its result."""
-    return env.process(_steps(coroutine))
+    """Runs a coroutine that awaits nothing but SimPy events; the process's value is its result.
+
+    To interrupt the process raises `Killed` in the coroutine.
+    """
+    return env.process(cast(Generator[Event, Any, T], _Steps(coroutine)))
 
 
-def _steps(coroutine: Coroutine[Any, Any, T]) -> Generator[Event, Any, T]:
-    return (yield from coroutine.__await__())
+class _Steps:
+    """A coroutine as the generator that SimPy resumes."""
+
+    __slots__ = ("__name__", "_steps", "send")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self.__name__ = getattr(coroutine, "__name__", "")
+        self._steps = cast(Generator[Event, Any, T], coroutine.__await__())
+        self.send = self._steps.send
+
+    def throw(self, error: BaseException) -> Event:
+        if isinstance(error, Interrupt):
+            error = Killed(*error.args)
+        return self._steps.throw(error)
 
 
 def closing(env: VirtualTime, at: float) -> Event:

@@ -6,6 +6,7 @@ there is neither there is no truth to tell, so everything here raises Unavailabl
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
@@ -20,6 +21,8 @@ from controlplane.events import Recorded
 from controlplane.image import Receipt
 from controlplane.ports import SearchableLog
 from controlplane.world import World
+
+_log = logging.getLogger("muster.api")
 
 T = TypeVar("T")
 Listener = Callable[[Sequence[Recorded], World], None]
@@ -109,7 +112,11 @@ class Control:
     def tell(self, batch: Sequence[Recorded], world: World) -> None:
         """Lets the listeners hear of events that are in the log, whoever put them there."""
         for listener in self._listeners:
-            listener(batch, world)
+            try:
+                listener(batch, world)
+            except Exception:  # noqa: BLE001 - one listener's error is no other's
+                # The others must still hear of it, and what is recorded is recorded.
+                _log.exception("a listener failed at position %d; going on", batch[-1].position)
 
     async def submit(self, command: Request) -> Receipt:
         """The receipt, once the command's events are in the log; raises Rejected."""

@@ -9,6 +9,10 @@ from api.headers import HEADERS
 from api.metrics import METRICS, numbers_of
 from api.routes import NoQuery, Route, answer, route
 from api.stream import FEED
+from controlplane.queries import first_quarantined
+
+# At most so many quarantined jobs are named.
+QUARANTINED_MAX = 20
 
 
 class Health(Struct, frozen=True):
@@ -16,12 +20,16 @@ class Health(Struct, frozen=True):
 
 
 class Readiness(Struct, frozen=True, kw_only=True):
-    """`role` is leader, standby or taking over; `leader` is where the leader answers, if that is known."""
+    """`role` is leader, standby or taking over; `leader` is where the leader answers, if that is known.
+
+    `quarantined` are the first jobs, as NAMESPACE/NAME, that stopped the control plane and were set aside.
+    """
 
     status: str
     role: str
     leader: str
     position: int
+    quarantined: list[str] = []
 
 
 async def get_health(request: web.Request, query: NoQuery) -> web.Response:
@@ -51,8 +59,16 @@ async def _readiness(control: Control) -> Readiness:
     if role is Role.NEITHER:
         raise Unavailable("no engine leads here at the moment, and no log is followed")
     leader = control.address if role is Role.LEADER else control.leader
-    position = await control.ask(lambda world: world.position)
-    return Readiness(status="ready", role=role.value, leader=leader, position=position)
+    position, quarantined = await control.ask(
+        lambda world: (world.position, first_quarantined(world, QUARANTINED_MAX))
+    )
+    return Readiness(
+        status="ready",
+        role=role.value,
+        leader=leader,
+        position=position,
+        quarantined=quarantined,
+    )
 
 
 async def get_metrics(request: web.Request, query: NoQuery) -> web.Response:

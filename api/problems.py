@@ -82,10 +82,12 @@ KINDS: dict[str, Kind] = {
     "already_finished": Kind(409, "The job is already finished"),
     "queue_in_use": Kind(409, "The queue is in use"),
     "cannot_change": Kind(409, "This does not change in the life of a job"),
+    "quarantined": Kind(409, "The job is quarantined"),
     "not_suspended": Kind(409, "The job is not suspended"),
     "idempotency_key_reused": Kind(409, "The idempotency key was used for another request"),
     # The server's side.
     "internal_error": Kind(500, "Something went wrong in the server"),
+    "platform_error": Kind(500, "The platform failed on this job"),
     "log_corrupt": Kind(500, "The event log is damaged"),
     "unavailable": Kind(503, "The control plane cannot answer now"),
     "standby": Kind(503, "This is a standby, and the leader cannot be reached"),

@@ -84,6 +84,8 @@ def _tell_of_job(event: e.JobEvent) -> str:
             return f"{_which(ranks)} not coming up{_because(message)}"
         case e.RanksGone(ranks=ranks):
             return f"{_which(ranks)} gone from the cluster"
+        case e.JobErrored() | e.EngineFailed() | e.JobQuarantined():
+            return f"{_ERRORS[type(event)]} ({event.where}): {event.error}{_because(event.text)}"
         case _:
             return _tell_of_decision(event)
 
@@ -120,6 +122,13 @@ def _tell_of_decision(event: e.JobEvent) -> str:
         case _:
             # JobSucceeded, JobCancelled, JobSuspended and JobResumed say it all by their names.
             return words(type(event).__name__.removeprefix("Job"))
+
+
+_ERRORS: dict[type[e.Event], str] = {
+    e.JobErrored: "the platform failed on it",
+    e.EngineFailed: "it stopped the control plane",
+    e.JobQuarantined: "quarantined",
+}
 
 
 def words(name: str) -> str:

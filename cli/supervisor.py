@@ -4,10 +4,15 @@ it leads.
 An engine that another one has fenced out, or that found the log damaged, is not replaced: trying
 again would fight the new leader, or build on what is not true. In an election the one that was
 fenced out waits for its next turn instead.
+
+An engine that met a bug while it decided about one job has recorded that (`controlplane/faults.py`), and is
+replaced: the second time the job is quarantined, and the third engine leads. If a job goes on stopping engines
+after that, nothing is left to try, and the process ends with the error.
 """
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,9 +23,11 @@ from cli.elections import Election
 from cli.standby import Standby
 from controlplane.commands import Report
 from controlplane.engine import Engine, EngineOptions
-from controlplane.errors import LogConflict, LogUnavailable
-from controlplane.events import EngineStarted, Recorded
+from controlplane.errors import LogConflict, LogCorrupt, LogUnavailable
+from controlplane.events import EngineStarted, JobQuarantined, Recorded
+from controlplane.faults import Fault
 from controlplane.ports import Cluster
+from controlplane.queries import first_quarantined
 from controlplane.replay import Rebuilt, take_snapshot
 from controlplane.world import World
 
@@ -33,6 +40,11 @@ HEALTHY_S = 60.0
 SNAPSHOT_EVENTS_MIN = 5_000
 # More jobs than this would keep whoever stops the server waiting.
 SNAPSHOT_JOBS_MAX = 50_000
+
+# So often in the same way a job may stop an engine: twice, and once more when it was quarantined in between.
+DEATHS_MAX = 3
+# At most so many quarantined jobs are named at a start.
+QUARANTINED_TOLD = 20
 
 _log = logging.getLogger("muster")
 
@@ -70,6 +82,8 @@ class Supervisor:
         # The epoch of the engine that leads now.
         self._epoch: int | None = None
         self.restarts = 0
+        # How often each job has stopped an engine of this process, by what it was doing.
+        self._deaths: Counter[tuple[str, str]] = Counter()
         # Set as soon as an engine has led for the first time, or this one serves as a standby.
         self.serves = asyncio.Event()
 
@@ -87,9 +101,37 @@ class Supervisor:
                 if loop.time() - began > HEALTHY_S:
                     again_s = self._again_s_first
                 _log.warning("the log failed: %s; trying again in %.1f s", error, again_s)
+            except (LogConflict, LogCorrupt):
+                raise
+            except Exception as error:  # noqa: BLE001 - raised again, unless it is one job's
+                if loop.time() - began > HEALTHY_S:
+                    again_s = self._again_s_first
+                self._judge(error)
+                _log.warning("starting another engine in %.1f s", again_s)
             await asyncio.sleep(again_s)
             again_s = min(2 * again_s, AGAIN_S_MAX)
             self.restarts += 1
+
+    def _judge(self, error: Exception) -> None:
+        """Raises the error again unless it is known which job it concerns, and it may be set aside."""
+        engine = self._control.engine
+        fault = None if engine is None else engine.fault
+        if fault is None:
+            raise error
+        deaths = self._deaths[fault.job, fault.input] = self._deaths[fault.job, fault.input] + 1
+        _log.error(
+            "the engine stopped because of a bug: job %s, %s: %s",
+            fault.job,
+            fault.input,
+            fault.text,
+        )
+        if deaths > DEATHS_MAX:
+            _log.error("job %s goes on stopping engines although it is quarantined", fault.job)
+            raise error
+
+    def _log_fault(self, fault: Fault, error: Exception) -> None:
+        whose = f"job {fault.job}" if fault.job else "no job"
+        _log.error("%s failed, which concerns %s; going on", fault.where, whose, exc_info=error)
 
     async def _take_turns(self, election: Election) -> None:
         """Stands by until it is elected, and leads until it may not. Raises what the log said."""
@@ -118,6 +160,7 @@ class Supervisor:
             replace(self._options, address=self._control.address),
             on_recorded=self._recorded,
             begin=known,
+            on_fault=self._log_fault,
         )
         self._control.engine, self._epoch = engine, None
         self._control.takes_over_from = None if known is None else known.world.position
@@ -152,6 +195,9 @@ class Supervisor:
         first = batch[0].event
         if isinstance(first, EngineStarted):
             self._epoch = first.epoch
+        for recorded in batch:
+            if isinstance(recorded.event, JobQuarantined):
+                _log.error("job %s is quarantined; only deleting it is left", recorded.event.job)
         self._control.recorded(batch)
 
     async def _guard(self) -> None:
@@ -173,6 +219,8 @@ class Supervisor:
         """Asked of a new engine, so it is answered when that one leads or has given up."""
         if world is not None:
             _log.info("leading from position %d", world.position)
+            for name in first_quarantined(world, QUARANTINED_TOLD):
+                _log.warning("job %s is quarantined; `muster why %s` tells why", name, name)
             self._control.takes_over_from = None
             self.serves.set()
 

@@ -175,6 +175,29 @@ class ReportRanks(Command, frozen=True):
     stuck: tuple[tuple[int, str], ...] = ()
 
 
+class ReportError(Command, frozen=True):
+    """Something raised while it worked for this job: a kind, an adapter, the simulator.
+
+    `where` is the operation, `error` the error's type, `text` what it said, bounded
+    (`faults.bounded_text`). `attempt` is the one that it concerns, 0 if none in particular.
+    """
+
+    job: str
+    where: str
+    error: str
+    text: str = ""
+    attempt: int = 0
+
+
+class QuarantineJob(Command, frozen=True):
+    """Nothing more is to be decided for this job: it stops engines. The fields are a ReportError's."""
+
+    job: str
+    where: str
+    error: str
+    text: str = ""
+
+
 Request = (
     SubmitJob
     | CancelJob
@@ -201,5 +224,6 @@ Report = (
     | ReportPoolReturn
     | ReportTime
     | ReportRanks
+    | ReportError
 )
-AnyCommand = Request | Report
+AnyCommand = Request | Report | QuarantineJob

@@ -12,7 +12,7 @@ def deadline(job: Job) -> float | None:
     phase, spec, attempt = job.phase, job.spec, job.attempt
     is_over = attempt is None or attempt.state is AttemptState.OVER
     if job.finished_at is not None:
-        if spec.ttl_s is None or not is_over:
+        if spec.ttl_s is None or not is_over or job.quarantined:
             return None
         return job.finished_at + spec.ttl_s
     due_at = None

@@ -16,13 +16,22 @@ from controlplane.admission import admit, require_fit
 from controlplane.attempt import HOLDING, LIVE
 from controlplane.draft import Decided, Draft
 from controlplane.errors import Rejected
+from controlplane.faults import concerning
 from controlplane.image import Node
 from controlplane.job import ACTIVE, Job, Phase
 from controlplane.job_life import amended, scaled, scales_in_place
 from controlplane.kinds.checking import problems
 from controlplane.model import Cause, Restart, Role
 from controlplane.queueing import configured
-from controlplane.reports import node_lost, node_removed, node_reported, parts_of, ranks_reported
+from controlplane.reports import (
+    errored,
+    node_lost,
+    node_removed,
+    node_reported,
+    parts_of,
+    quarantined,
+    ranks_reported,
+)
 from controlplane.settling import settle, stop_attempt
 from controlplane.world import World
 
@@ -63,6 +72,10 @@ def decide(world: World, command: c.AnyCommand, now: float) -> Decided:
             return Decided([] if world.surveyed else [e.ClusterSurveyed()])
         case c.ReportModel() | c.ReportPoolRequest() | c.ReportPoolReturn() | c.ReportTime():
             return Decided(_simulated(world, command, now))
+        case c.ReportError():
+            return errored(world, command, now)
+        case c.QuarantineJob():
+            return quarantined(world, command, now)
         case c.ReportCluster():
             raise AssertionError("a survey is unfolded before it is decided")
         case c.DefineQueue() | c.RemoveQueue() | c.SetPolicy():
@@ -130,12 +143,13 @@ def _drain(world: World, node: Node, now: float) -> list[e.Event]:
         attempt = job.attempt
         if attempt is None or attempt.state not in LIVE:
             continue
-        draft = Draft(job, now, world.position + len(decided))
-        spends = restart.spends_budget(job.spec.restart, Cause.PREEMPTION)
-        message = f"node {node.name} is being drained"
-        ledger = Restart(now, attempt.number, Cause.PREEMPTION, spends, message=message)
-        stop_attempt(draft, restart.again(job, ledger, now))
-        decided += settle(draft).events
+        with concerning(job.id):
+            draft = Draft(job, now, world.position + len(decided))
+            spends = restart.spends_budget(job.spec.restart, Cause.PREEMPTION)
+            message = f"node {node.name} is being drained"
+            ledger = Restart(now, attempt.number, Cause.PREEMPTION, spends, message=message)
+            stop_attempt(draft, restart.again(job, ledger, now))
+            decided += settle(draft).events
     return decided
 
 
@@ -146,6 +160,9 @@ def _change(world: World, command: JobRequest, now: float) -> Decided:
         told = f"{command.namespace}/{command.name} is another job by now"
         raise Rejected("no_such_job", told)
     draft = Draft(job, now, world.position)
+    if job.quarantined and not isinstance(command, c.DeleteJob):
+        told = f"{command.namespace}/{command.name} is quarantined; it can only be deleted"
+        raise Rejected("quarantined", told)
     if draft.job.finished and not isinstance(command, _LATE):
         raise Rejected(
             "already_finished",

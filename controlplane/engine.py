@@ -8,9 +8,13 @@ Laws that hold here:
    `resync_s` has passed, everything that any job wants is asked for again.
 3. Only ports are awaited, so asyncio and SimPy can both drive `run`.
 
-If the log refuses, `run` raises and this engine is finished: whoever started it makes another one,
-which reads the log. All that arrive together are decided together and share one append, which is
-all the group commit there is.
+4. Inside a step the world is applied whole or not at all. When something raises in the middle of a step
+   the world is discarded, read from the log again, and the step is decided once more without the job that
+   raised. `faults.py` says which errors fail a job, and which stop the engine.
+
+If the log refuses, or a bug is met, `run` raises and this engine is finished: whoever started it makes
+another one, which reads the log. All that arrive together are decided together and share one append, which
+is all the group commit there is.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,11 +22,31 @@ from dataclasses import dataclass
 
 from controlplane import events as e
 from controlplane.codec import EVENT_TYPES
-from controlplane.commands import AnyCommand
+from controlplane.commands import (
+    AnyCommand,
+    CancelJob,
+    DeleteJob,
+    QuarantineJob,
+    ReportError,
+    ReportRanks,
+    SubmitJob,
+)
+from controlplane.commands import JobRequest as RequestOfJob
 from controlplane.decider import decide, unfold
 from controlplane.draft import Decided
 from controlplane.effects import Effect, Survey, Tidy, newly_wanted, wanted
-from controlplane.errors import Rejected
+from controlplane.errors import LogConflict, Rejected
+from controlplane.faults import (
+    APPLY,
+    DUE,
+    SCHEDULE,
+    WANTED,
+    Fault,
+    JobFault,
+    fault_of,
+    original,
+    to_blame,
+)
 from controlplane.image import Receipt
 from controlplane.initiative import MAKES_ROOM, leaves_room, next_due, one_pass
 from controlplane.job import Job
@@ -35,6 +59,8 @@ from controlplane.world import World
 Answer = Receipt | Rejected | None
 Reply = Callable[[Answer], None]
 Question = Callable[[World | None], None]
+# Gets every error that the engine has outlived or stops for: as it is recorded, and itself.
+OnFault = Callable[[Fault, Exception], None]
 
 COMMANDS_PER_STEP_MAX = 1_000
 
@@ -66,6 +92,7 @@ class Engine:
         options: EngineOptions | None = None,
         on_recorded: Callable[[Sequence[e.Recorded]], None] | None = None,
         begin: Rebuilt | None = None,
+        on_fault: OnFault = lambda fault, error: None,
     ) -> None:
         """`begin` is a world that has followed the log so far; it is the engine's from here on."""
         self.world = World()
@@ -74,7 +101,10 @@ class Engine:
         self._cluster = cluster
         self._options = options or EngineOptions()
         self._on_recorded = on_recorded
+        self._on_fault = on_fault
         self._known = begin
+        # The bug that this engine stopped for, once it is recorded; None while there is none.
+        self.fault: Fault | None = None
         self._inbox: list[tuple[AnyCommand, Reply | None]] = []
         # What came together and was too much for one step, and whether what was decided of it so
         # far calls for a scheduling pass.
@@ -83,6 +113,7 @@ class Engine:
         self._makes_room = False
         self._questions: list[Question] = []
         self._step: _Step | None = None
+        self._asked: _Asked | None = None
         self._leads = False
         self._stopped = False
         self._epoch = 0
@@ -120,19 +151,22 @@ class Engine:
             self._questions.append(question)
 
     async def run(self) -> None:
-        """Leads until the log refuses, and then raises what the log said."""
+        """Leads until the log refuses or a bug is met, and then raises that."""
         try:
             await self._recover()
             while True:
                 await self._clock.wait(self._next_wake())
-                step = self._decide_all()
+                step = await self._decide_together(self._take())
                 if step.batch:
                     await self._log.append(step.batch, epoch=self._epoch)
                 self._answer(step)
+                if step.bug is not None:
+                    self.fault = step.fault
+                    raise step.bug
                 if self._resync_at is not None and self._clock.now() >= self._resync_at:
                     await self._ask_for_everything()
-                elif effects := step.effects():
-                    await self._cluster.carry_out(effects)
+                elif effects := step.effects(self._blame):
+                    await self._carry_out(effects)
                 if self._snapshot is not None or self.world.position >= self._snapshot_due_at:
                     await self._go_on_with_snapshot()
         finally:
@@ -154,61 +188,170 @@ class Engine:
         # Who had to read a long tail spares the next one from it.
         self._snapshot_due_at = self._after_snapshot(rebuilt.since)
         await self._cluster.connect(self.submit)
-        step = self._begin()
-        if not self._options.carries_on:
-            options = self._options
-            passes = leaves_room(self.world, step.now)
-            started = e.EngineStarted(self._epoch, options.release, options.address, passes)
-            step.record(Decided([started]))
-            step.makes_room = passes
-            self._decide_what_is_due(step)
-            if step.makes_room:
-                self._place_gangs(step)
+        asked = _Asked(self._now(), [], makes_room=False)
+        if self._options.carries_on:
+            asked.own = False
+        else:
+            options, passes = self._options, self._leaves_room(asked.now)
+            starts = e.EngineStarted(self._epoch, options.release, options.address, passes)
+            asked.started = starts
+        step = await self._decide_together(asked)
         if step.batch:
             await self._log.append(step.batch, epoch=self._epoch)
+        if step.bug is not None:
+            self._tell(step)
+            self.fault = step.fault
+            raise step.bug
         self._leads = True
         self._answer(step)
         await self._ask_for_everything()
 
-    def _decide_all(self) -> "_Step":
-        """One step: all that is in, then what is due, then who starts."""
-        step, taken = self._take()
-        for command, reply in taken:
+    def _leaves_room(self, now: float) -> bool:
+        """Whether a start makes a scheduling pass: where a step before was cut off it always does."""
+        if any(job.stopped_engine for job in self.world.jobs.values()):
+            return True
+        try:
+            return leaves_room(self.world, now)
+        except Exception:  # noqa: BLE001 - the pass itself will raise, and it is found out for whom
+            return True
+
+    # -- a step ------------------------------------------------------------------------------
+
+    async def _decide_together(self, asked: "_Asked") -> "_Step":
+        """One step, decided whole. What raises for one job is left out of it, and fails that job;
+        after a bug the step holds only what was asked, and what is recorded of the bug."""
+        self._asked = asked
+        while True:
+            try:
+                step = self._decide_all(asked)
+            except Exception as error:  # noqa: BLE001 - whose it is decides what becomes of it
+                assert self._step is not None
+                await self._leave_out(asked, self._step, error)
+            else:
+                self._rest, self._rest_at = asked.rest, asked.now
+                self._makes_room = bool(asked.rest) and (asked.makes_room or step.makes_room)
+                return step
+
+    def _decide_all(self, asked: "_Asked") -> "_Step":
+        """All that is in, then what is due, then who starts."""
+        step = self._begin(asked.now)
+        if asked.started is not None:
+            step.record(Decided([asked.started]))
+            step.makes_room = asked.started.passes
+        for number, (command, reply) in enumerate(asked.taken):
+            step.command = number
             answer = self._decide(step, command)
             if reply is not None:
                 step.replies.append((reply, answer))
+        step.command = None
+        step.replies += asked.refused
+        step.faults += asked.faults
+        for failing in asked.failing:
+            self._decide(step, failing)
+        if asked.bug is not None and asked.fault is not None:
+            self._record_bug(step, asked.bug, asked.fault)
+            return step
+        if not asked.own:
+            return step
         self._decide_what_is_due(step)
-        if self._rest:
-            # Who is next is asked once all are in that came together.
-            self._makes_room = self._makes_room or step.makes_room
-        elif self._makes_room or step.makes_room:
-            self._makes_room = False
+        if not asked.passes:
+            return step
+        # Who is next is asked once all are in that came together.
+        if not asked.rest and (asked.makes_room or step.makes_room):
             self._place_gangs(step)
         return step
 
-    def _take(self) -> "tuple[_Step, list[tuple[AnyCommand, Reply | None]]]":
-        """A step with what is in the inbox.
+    async def _leave_out(self, asked: "_Asked", step: "_Step", error: Exception) -> None:
+        """Discards the step, and changes what was asked so that it can be decided; else raises."""
+        await self._discard()
+        cause = original(error)
+        if asked.bug is not None:
+            # Even what was asked cannot be taken in any more; those who asked may ask again.
+            if not asked.taken and not asked.failing:
+                raise asked.bug
+            asked.taken, asked.failing = [], []
+            asked.refused = [(reply, None) for _, reply in asked.waiting if reply is not None]
+            return
+        if isinstance(error, JobFault):
+            jobs = [error.job]
+        elif step.job:
+            jobs = [step.job]
+        else:
+            jobs = await self._blamed(asked) if step.where == SCHEDULE else []
+        if not jobs:
+            raise error
+        faults = [fault_of(cause, job, step.where) for job in jobs]
+        asked.faults += [(fault, cause) for fault in faults]
+        known = {failing.job for failing in asked.failing}
+        if step.command is not None:
+            command, reply = asked.taken.pop(step.command)
+            if reply is not None:
+                asked.refused.append((reply, self._refusal(step, faults[0], cause)))
+            if isinstance(command, SubmitJob):
+                # The log does not know the job, so without it there is nothing wrong.
+                return
+        if step.where != SCHEDULE or isinstance(cause, AssertionError) or known & set(jobs):
+            asked.bug, asked.fault = cause, faults[0]
+            return
+        asked.failing += [_report_of(fault) for fault in faults]
+
+    async def _discard(self) -> None:
+        """The world as the log has it. Raises LogConflict if another engine leads by now."""
+        head = await self._log.head()
+        if head.epoch != self._epoch:
+            raise LogConflict(f"epoch {head.epoch} leads, and this one was {self._epoch}")
+        self.world = (await rebuild(self._log, position=head.position)).world
+
+    async def _blamed(self, asked: "_Asked") -> list[str]:
+        """Whose data makes a scheduling pass raise."""
+        asked.passes = False
+        self._decide_all(asked)
+        asked.passes = True
+        image = self.world.image()
+        await self._discard()
+        return to_blame(
+            image,
+            asked.now,
+            one_pass,
+            lambda world, job, now: decide(world, ReportError(job=job, where="", error=""), now),
+        )
+
+    def _record_bug(self, step: "_Step", bug: Exception, fault: Fault) -> None:
+        """The second time that a job stops an engine in the same way, it is quarantined."""
+        step.bug, step.fault = bug, fault
+        job = self.world.jobs.get(fault.job)
+        if job is None:
+            return
+        again = job.stopped_engine == fault.input
+        step.record(Decided([e.EngineFailed(job.id, self._epoch, *fault[1:])]))
+        if again:
+            step.record(decide(self.world, QuarantineJob(**fault._asdict()), step.now))
+
+    def _take(self) -> "_Asked":
+        """What is in the inbox, for one step.
 
         What is too much for one step is left to the next ones, which are of the same instant, and
         whatever comes in meanwhile waits behind it.
         """
-        step = self._begin()
-        if not self._rest:
+        now = self._now()
+        if self._rest:
+            now, taken, self._rest = self._rest_at, self._rest, []
+        else:
             taken, self._inbox = self._inbox, []
             if len(taken) <= COMMANDS_PER_STEP_MAX:
-                return step, taken
-            self._rest = taken
-        else:
-            step.now = self._rest_at
-        taken, self._rest = self._rest[:COMMANDS_PER_STEP_MAX], self._rest[COMMANDS_PER_STEP_MAX:]
-        self._rest_at = step.now
-        if self._rest or self._inbox:
+                return _Asked(now, taken, makes_room=self._makes_room)
+        asked = _Asked(now, taken[:COMMANDS_PER_STEP_MAX], makes_room=self._makes_room)
+        asked.rest = taken[COMMANDS_PER_STEP_MAX:]
+        if asked.rest or self._inbox:
             self._clock.wake()
-        return step, taken
+        return asked
 
-    def _begin(self) -> "_Step":
+    def _now(self) -> float:
         # Time in the log never runs backwards, whatever the clock does.
-        self._step = _Step(self.world, max(self._clock.now(), self.world.at))
+        return max(self._clock.now(), self.world.at)
+
+    def _begin(self, now: float) -> "_Step":
+        self._step = _Step(self.world, now)
         return self._step
 
     def _decide(self, step: "_Step", command: AnyCommand) -> Answer:
@@ -219,7 +362,7 @@ class Engine:
         first: e.Event | None = None
         try:
             for part in unfold(world, command):
-                decided = decide(world, part, step.now)
+                decided = self._decide_part(step, part)
                 if decided.events:
                     step.record(decided, cause, command.actor)
                     first = first or decided.events[0]
@@ -230,35 +373,145 @@ class Engine:
             return Receipt(world.position, "")
         return world.receipts[cause] if cause else Receipt(world.position, first.stream)
 
-    def _decide_what_is_due(self, step: "_Step") -> None:
-        while (decided := next_due(self.world, step.now)).events:
+    def _decide_part(self, step: "_Step", part: AnyCommand) -> Decided:
+        """As `decide`, but an error that concerns one job fails that job and not the step.
+
+        `decide` changes nothing, so the world is as good as before.
+        """
+        step.doing(f"decide {type(part).__name__}", _job_of(self.world, part))
+        try:
+            return decide(self.world, part, step.now)
+        except Rejected:
+            raise
+        except Exception as error:
+            cause = original(error)
+            job = error.job if isinstance(error, JobFault) else step.job
+            if isinstance(part, SubmitJob):
+                raise self._refusal(step, fault_of(cause, job, step.where), cause) from error
+            if not job or isinstance(cause, AssertionError):
+                raise
+            fault = fault_of(cause, job, step.where)
+        is_request = isinstance(part, RequestOfJob)
+        if not is_request or isinstance(part, _ENDS):
+            self._fail_job(
+                step, fault, cause, must=not is_request and type(part) is not ReportRanks
+            )
+        if is_request:
+            raise self._refusal(step, fault, cause) from cause
+        # A report on this job alone is dropped; any other is decided for the jobs that are left.
+        return Decided([]) if type(part) is ReportRanks else self._decide_part(step, part)
+
+    def _refusal(self, step: "_Step", fault: Fault, cause: Exception) -> Rejected:
+        if (fault, cause) not in step.faults:
+            step.faults.append((fault, cause))
+        told = f"the platform failed on this request: {fault.error}: {fault.text}"
+        return Rejected("platform_error", told)
+
+    def _fail_job(self, step: "_Step", fault: Fault, cause: Exception, *, must: bool) -> None:
+        """Fails the job that an error concerns. If it `must` and cannot, the error is a bug."""
+        step.faults.append((fault, cause))
+        decided = decide(self.world, _report_of(fault), step.now)
+        if decided.events:
             step.record(decided)
+        elif must:
+            raise JobFault(fault.job, cause)
+
+    def _decide_what_is_due(self, step: "_Step") -> None:
+        while (job := self.world.next_due(step.now)) is not None:
+            step.doing(DUE, job.id)
+            try:
+                decided = next_due(self.world, step.now)
+            except AssertionError:
+                raise
+            except Exception as error:  # noqa: BLE001 - it concerns this job, and fails it
+                self._fail_job(step, fault_of(error, job.id, DUE), error, must=True)
+            else:
+                step.record(decided)
 
     def _place_gangs(self, step: "_Step") -> None:
+        step.doing(SCHEDULE, "")
         for decided in one_pass(self.world, step.now):
             step.record(decided)
 
     def _answer(self, step: "_Step") -> None:
         """The step is in the log: the world may be seen again."""
-        self._step = None
-        if step.batch and self._on_recorded is not None:
-            self._on_recorded(step.batch)
+        self._step = self._asked = None
+        self._tell(step)
         for reply, answer in step.replies:
-            reply(answer)
+            self._shielded("reply", lambda reply=reply, answer=answer: reply(answer))  # type: ignore[misc]
         if self._questions:
             questions, self._questions = self._questions, []
             for question in questions:
-                question(self.world)
+                self._shielded("ask", lambda question=question: question(self.world))  # type: ignore[misc]
+
+    def _tell(self, step: "_Step") -> None:
+        """Lets observers see what is in the log; what they raise changes nothing."""
+        for fault, error in step.faults:
+            self._on_fault(fault, error)
+        if step.batch and self._on_recorded is not None:
+            on_recorded = self._on_recorded
+            self._shielded("on_recorded", lambda: on_recorded(step.batch))
+
+    def _shielded(self, where: str, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - no observer may stop the engine
+            self._on_fault(fault_of(error, "", where), error)
+
+    # -- effects -----------------------------------------------------------------------------
 
     async def _ask_for_everything(self) -> None:
         effects: list[Effect] = [Survey(self.world.jobs.get)]
-        for job in sorted(map(self.world.jobs.__getitem__, self.world.live), key=self._placed):
-            effect = wanted(job)
-            assert effect is not None
-            effects.append(effect)
+        placed: list[tuple[tuple[float, Waiting], Effect]] = []
+        for job in map(self.world.jobs.__getitem__, self.world.live):
+            try:
+                effect = wanted(job)
+                assert effect is not None, job
+                placed.append((self._placed(job), effect))
+            except Exception as error:  # noqa: BLE001 - it concerns this job, and fails it
+                self._blame(job, WANTED, error)
+        effects += [effect for _, effect in sorted(placed, key=lambda each: each[0])]
         if self._options.resync_s is not None:
             self._resync_at = self._clock.now() + self._options.resync_s
-        await self._cluster.carry_out(effects)
+        await self._carry_out(effects)
+
+    async def _carry_out(self, effects: Sequence[Effect]) -> None:
+        """Hands the effects to the cluster. One that raises fails its job; the others are not lost.
+
+        To be asked twice is harmless, so after an error each effect is asked for by itself.
+        """
+        try:
+            await self._cluster.carry_out(effects)
+        except Exception as error:  # noqa: BLE001 - whose it is decides what becomes of it
+            if len(effects) == 1:
+                self._not_carried_out(effects[0], error)
+                return
+            for effect in effects:
+                try:
+                    await self._cluster.carry_out([effect])
+                except Exception as single:  # noqa: BLE001 - likewise
+                    self._not_carried_out(effect, single)
+
+    def _not_carried_out(self, effect: Effect, error: Exception) -> None:
+        where = f"carry_out {type(effect).__name__}"
+        if not isinstance(effect, Survey):
+            job = effect.job
+            if job is not None:
+                self._blame(job, where, error)
+                return
+            self._on_fault(fault_of(error, effect.job_id, where), error)
+        elif self._options.resync_s is None:
+            # Nobody would ask again.
+            raise error
+        else:
+            self._on_fault(fault_of(error, "", where), error)
+
+    def _blame(self, job: Job, where: str, error: Exception) -> None:
+        """Something raised for a job outside of a step: its failure is an input of the next one."""
+        fault = fault_of(error, job.id, where)
+        self._on_fault(fault, error)
+        attempt = 0 if job.attempt is None else job.attempt.number
+        self.submit(_report_of(fault, attempt))
 
     def _placed(self, job: Job) -> tuple[float, Waiting]:
         """Orders jobs as they were placed: a cluster that took them over then lists them alike."""
@@ -296,10 +549,9 @@ class Engine:
 
     def _abandon(self) -> None:
         """Nobody is left waiting for an answer that will not come."""
-        unanswered = [] if self._step is None else self._step.replies
-        for reply, _ in unanswered:
-            reply(None)
-        for _, maybe in (*self._rest, *self._inbox):
+        asked = self._asked
+        under_way = [] if asked is None else [*asked.waiting, *asked.rest]
+        for _, maybe in (*under_way, *self._rest, *self._inbox):
             if maybe is not None:
                 maybe(None)
         for question in self._questions:
@@ -309,10 +561,69 @@ class Engine:
         self._questions.clear()
 
 
+def _report_of(fault: Fault, attempt: int = 0) -> ReportError:
+    return ReportError(attempt=attempt, **fault._asdict())
+
+
+# Requests that end a job: if they raise, it ends all the same.
+_ENDS = (CancelJob, DeleteJob)
+
+
+def _job_of(world: World, command: AnyCommand) -> str:
+    """The job that a command is about; empty if it is about none, or about several."""
+    if isinstance(command, ReportRanks | ReportError | QuarantineJob | SubmitJob):
+        return command.job
+    if isinstance(command, RequestOfJob):
+        return world.ids.get((command.namespace, command.name), "")
+    return ""
+
+
+class _Asked:
+    """What one step has to decide. It outlives a step that is discarded."""
+
+    def __init__(
+        self, now: float, taken: list[tuple[AnyCommand, Reply | None]], *, makes_room: bool
+    ) -> None:
+        self.now = now
+        self.taken = taken
+        # All that were taken, also those that were left out since.
+        self.waiting = list(taken)
+        # What came with them and is left to the next steps.
+        self.rest: list[tuple[AnyCommand, Reply | None]] = []
+        # Whether a scheduling pass is due whatever is decided.
+        self.makes_room = makes_room
+        # Whether anything is decided that was not asked for, and whether there is a pass.
+        self.own = True
+        self.passes = True
+        # An engine begins with this step.
+        self.started: e.EngineStarted | None = None
+        # Commands that were left out, with their answers; and jobs that a pass raised for.
+        self.refused: list[tuple[Reply, Answer]] = []
+        self.failing: list[ReportError] = []
+        self.faults: list[tuple[Fault, Exception]] = []
+        # The bug for which the engine stops after this step, and whose it is.
+        self.bug: Exception | None = None
+        self.fault: Fault | None = None
+
+
 class _Step:
     """What is being decided at one instant, ahead of the log."""
 
-    __slots__ = ("_before", "_goes_on", "_world", "batch", "makes_room", "now", "replies")
+    __slots__ = (
+        "_before",
+        "_goes_on",
+        "_world",
+        "batch",
+        "bug",
+        "command",
+        "fault",
+        "faults",
+        "job",
+        "makes_room",
+        "now",
+        "replies",
+        "where",
+    )
 
     def __init__(self, world: World, now: float) -> None:
         self.now = now
@@ -324,6 +635,17 @@ class _Step:
         self._before: dict[str, Job | None] = {}
         # Whether anything happened to a job but that it came in, which by itself asks for nothing.
         self._goes_on = False
+        # What is being done, for which job, and which of the commands it is.
+        self.where = ""
+        self.job = ""
+        self.command: int | None = None
+        # What raised and was outlived; and the bug for which the engine stops after this step.
+        self.faults: list[tuple[Fault, Exception]] = []
+        self.bug: Exception | None = None
+        self.fault: Fault | None = None
+
+    def doing(self, where: str, job: str) -> None:
+        self.where, self.job = where, job
 
     def record(self, decided: Decided, cause: str = "", actor: str = "") -> None:
         """Takes in what was decided on the world as it is."""
@@ -346,11 +668,19 @@ class _Step:
             batch.append(e.Recorded(position, now, event, cause, actor))
             if type(event) in MAKES_ROOM:
                 self.makes_room = True
-        world.apply_together(batch, job)
+        try:
+            world.apply_together(batch, job)
+        except Exception as error:
+            event = events[min(world.position - batch[0].position + 1, len(events) - 1)]
+            self.where = f"{APPLY} {type(event).__name__}"
+            if isinstance(event, e.JobEvent):
+                raise JobFault(event.job, error) from error
+            self.job = ""
+            raise
         self.batch += batch
 
-    def effects(self) -> list[Effect]:
-        """What jobs want now and did not want before this step."""
+    def effects(self, blame: Callable[[Job, str, Exception], None]) -> list[Effect]:
+        """What jobs want now and did not want before this step; `blame` gets what raised instead."""
         effects: list[Effect] = []
         if not self._goes_on:
             return effects
@@ -359,6 +689,12 @@ class _Step:
             if job is None:
                 if before is not None and before.attempt is not None:
                     effects.append(Tidy(job_id, None))
-            elif (effect := newly_wanted(before, job)) is not None:
+                continue
+            try:
+                effect = newly_wanted(before, job)
+            except Exception as error:  # noqa: BLE001 - it concerns this job, and fails it
+                blame(job, WANTED, error)
+                continue
+            if effect is not None:
                 effects.append(effect)
         return effects

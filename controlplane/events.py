@@ -228,6 +228,36 @@ class JobDeleteRequested(JobEvent, frozen=True):
     """The job is to be forgotten as soon as nothing of it is left."""
 
 
+class JobErrored(JobEvent, frozen=True):
+    """A kind, an adapter or the simulator raised while it worked for this job.
+
+    `where` is the operation that raised, `error` the error's type and `text` what it said, bounded.
+    """
+
+    where: str
+    error: str
+    text: str = ""
+    # The attempt that it concerned; 0 if none in particular.
+    attempt: int = 0
+
+
+class EngineFailed(JobEvent, frozen=True):
+    """An engine stopped because of a bug that it met while it decided about this job."""
+
+    epoch: int
+    where: str
+    error: str
+    text: str = ""
+
+
+class JobQuarantined(JobEvent, frozen=True):
+    """Nothing is decided for this job any more: it stopped the engine twice, or an operator asked."""
+
+    where: str
+    error: str
+    text: str = ""
+
+
 class JobRemoved(JobEvent, frozen=True):
     reason: str
 

@@ -8,7 +8,7 @@ from controlplane.job import Job, Phase
 from controlplane.tenancy import Tenancy
 
 _SAME = ("ids", "by_phase", "live", "growing", "endings", "tenants", "nodes_by_size", "_due_at")
-_SAME_KEYS = ("claimed", "stopping", "shrinking", "exclusive", "crippled")
+_SAME_KEYS = ("claimed", "quarantined", "stopping", "shrinking", "exclusive", "crippled")
 _SAME_UNLESS_EMPTY = ("waiting", "used", "used_parts", "used_flavors", "holders")
 
 

@@ -46,7 +46,7 @@ TRANSITIONS: dict[tuple[Phase, type[e.Event]], Phase] = {
     **{(phase, e.JobSuspended): Phase.SUSPENDED for phase in AWAKE},
     (Phase.SUSPENDED, e.JobResumed): Phase.RESTARTING,
     **{(phase, e.JobSucceeded): Phase.SUCCEEDED for phase in ACTIVE},
-    **{(phase, e.JobFailed): Phase.FAILED for phase in AWAKE},
+    **{(phase, e.JobFailed): Phase.FAILED for phase in UNFINISHED},
     **{(phase, e.JobCancelled): Phase.CANCELLED for phase in UNFINISHED},
 }
 
@@ -71,6 +71,9 @@ PHASE_KEEPERS: frozenset[type[e.Event]] = frozenset(
         e.JobScaled,
         e.JobAmended,
         e.JobDeleteRequested,
+        e.JobErrored,
+        e.EngineFailed,
+        e.JobQuarantined,
     }
 )
 
@@ -113,6 +116,10 @@ class Job(Value, frozen=True, kw_only=True):
     commits: tuple[str, ...] = ()
     # GPUs times seconds of the attempts before the last one, where the policy asked for it.
     gpu_s: float = 0.0
+    # Where and how it last stopped an engine; the second time in the same way it is quarantined.
+    stopped_engine: str = ""
+    # Nothing is decided for it by itself any more; it can only be deleted.
+    quarantined: bool = False
 
     @property
     def finished(self) -> bool:

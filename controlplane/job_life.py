@@ -212,6 +212,20 @@ def _delete_requested(job: Job, event: e.JobDeleteRequested, at: float, position
     return replace(job, deleting=True)
 
 
+def _errored(job: Job, event: e.JobErrored, at: float, position: int) -> Job:
+    # The verdict comes right behind it; the error itself changes nothing.
+    return job
+
+
+def _stopped_engine(job: Job, event: e.EngineFailed, at: float, position: int) -> Job:
+    return replace(job, stopped_engine=f"{event.where}: {event.error}")
+
+
+def _quarantined(job: Job, event: e.JobQuarantined, at: float, position: int) -> Job:
+    message = error_line(event)
+    return replace(job, quarantined=True, reason=QUARANTINED, message=message, retry_at=None)
+
+
 # One function an event; a job's first event is `begin`'s, and JobRemoved leaves no job.
 EVOLVE: dict[type[e.Event], Callable[[Job, Any, float, int], Job]] = {
     e.GangPlaced: _placed,
@@ -241,7 +255,19 @@ EVOLVE: dict[type[e.Event], Callable[[Job, Any, float, int], Job]] = {
     e.JobScaled: _scaled,
     e.JobAmended: _amended,
     e.JobDeleteRequested: _delete_requested,
+    e.JobErrored: _errored,
+    e.EngineFailed: _stopped_engine,
+    e.JobQuarantined: _quarantined,
 }
+
+# Why a job failed that an error of the platform concerns, or that stopped the engine twice.
+PLATFORM_ERROR = "platform_error"
+QUARANTINED = "quarantined"
+
+
+def error_line(event: e.JobErrored | e.JobQuarantined) -> str:
+    """The facts of an error in one line: operation, type, text."""
+    return ": ".join(part for part in (event.where, event.error, event.text) if part)
 
 
 def scaled(spec: JobSpec, role: str, replicas: int) -> JobSpec:

@@ -1,12 +1,14 @@
 """Read-only answers about a world, in the words that people use."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from controlplane.attempt import Attempt, AttemptState, RankState, asked_gpus
 from controlplane.devices import WHOLE
 from controlplane.image import Node
 from controlplane.job import Job, Phase
+from controlplane.job_life import PLATFORM_ERROR
 from controlplane.model import JobSpec, in_gpus
 from controlplane.requests import written
 from controlplane.scheduling.cycle import Pass
@@ -199,6 +201,11 @@ def _borrowed(world: World, name: str) -> float:
     return 0.0 if branch.free_for_all else max(0, branch.used - branch.subtree) / WHOLE
 
 
+def first_quarantined(world: World, most: int) -> list[str]:
+    """The names of quarantined jobs, at most so many."""
+    return [full_name(world.jobs[job]) for job in islice(world.quarantined, most)]
+
+
 def why(world: World, job: Job) -> Why:
     """Why the job waits, restarts, or ended as it did."""
     if job.phase is Phase.QUEUED:
@@ -242,6 +249,16 @@ def _summary(job: Job) -> str:
             return f"it waits for its back-off to end, after {len(job.restarts)} restarts"
         case Phase.SUSPENDED:
             return "it was suspended; resume it to let it queue again"
+        case _ if job.quarantined:
+            return (
+                "it stopped the control plane and is quarantined: nothing is decided for it any more, "
+                f"and it can only be deleted. {job.message}"
+            )
+        case Phase.FAILED if job.reason == PLATFORM_ERROR:
+            return (
+                "the platform failed on it; neither the job nor its ranks are to blame. "
+                f"{job.message}"
+            )
         case Phase.SUCCEEDED:
             return "it has done its work"
         case Phase.CANCELLED:

@@ -50,7 +50,7 @@ def is_input(recorded: e.Recorded) -> bool:
     kind = type(recorded.event)
     if kind in _ASKED:
         return bool(recorded.cause)
-    return kind in _RECALL or kind is e.EngineStarted
+    return kind in _RECALL or kind in (e.EngineStarted, e.EngineFailed)
 
 
 _ASKED = frozenset(
@@ -255,6 +255,20 @@ _RECALL: dict[type[e.Event], Callable[[World, Sequence[e.Recorded], int], Candid
     e.JobScaled: _request,
     e.JobAmended: _request,
     e.JobDeleteRequested: _request,
+    e.JobErrored: _plain(
+        lambda event: c.ReportError(
+            job=event.job,
+            where=event.where,
+            error=event.error,
+            text=event.text,
+            attempt=event.attempt,
+        )
+    ),
+    e.JobQuarantined: _plain(
+        lambda event: c.QuarantineJob(
+            job=event.job, where=event.where, error=event.error, text=event.text
+        )
+    ),
     e.NodeReported: _plain(lambda event: c.ReportNode(node=event.info)),
     e.NodeLost: _plain(lambda event: c.ReportNodeLost(node=event.node, message=event.message)),
     e.NodeRemoved: _plain(lambda event: c.ReportNodeRemoved(node=event.node)),

@@ -17,6 +17,7 @@ from controlplane.decider import decide
 from controlplane.difference import Difference, Said
 from controlplane.draft import Decided
 from controlplane.errors import LogCorrupt, Rejected
+from controlplane.faults import JobFault
 from controlplane.folding import recorded_in
 from controlplane.initiative import MAKES_ROOM, next_due, one_pass
 from controlplane.job import Job
@@ -30,6 +31,11 @@ TOLD_MAX = 200
 
 OTHER = "today's code decides something else"
 MORE = "time moves on here, but today's code decides more"
+
+
+# An engine that stops because of a bug leaves its step unfinished, as does an operator who quarantines a
+# job in a log that no engine leads.
+_CUTS = (e.EngineFailed, e.JobQuarantined)
 
 
 class Differs(Exception):
@@ -91,17 +97,21 @@ class Redecider:
         if now < self.world.at:
             raise LogCorrupt(events[0].position, "it is earlier than the event before it")
         index, end = 0, len(events)
+        if any(type(recorded.event) in _CUTS for recorded in events):
+            self._whole = False
         try:
             while index < end:
                 index = self._next(events, index, now)
             self._nothing_is_left(events[-1].position + 1, now)
-        except (AssertionError, LookupError, TypeError, ValueError) as error:
+        except (AssertionError, LookupError, TypeError, ValueError, JobFault) as error:
             why = f"today's code fails here: {type(error).__name__}: {str(error)[:TOLD_MAX]}"
             raise Differs(_differ(events, index, (), why)) from error
 
     def _next(self, events: Sequence[e.Recorded], first: int, now: float) -> int:
         """Takes in what belongs together from here on; returns where the next begins."""
         world, recorded = self.world, events[first]
+        if isinstance(recorded.event, e.EngineFailed):
+            return self._accept(events, first, Decided([recorded.event]))
         if isinstance(recorded.event, e.EngineStarted):
             room = self._room
             index = self._accept(events, first, Decided([recorded.event]))

@@ -6,10 +6,12 @@ from controlplane import commands as c
 from controlplane import events as e
 from controlplane.attempt import LIVE, Attempt, RankState
 from controlplane.draft import Decided, Draft
+from controlplane.faults import concerning
 from controlplane.image import Node
 from controlplane.job import Job
+from controlplane.job_life import PLATFORM_ERROR, QUARANTINED, error_line
 from controlplane.model import Cause, Restart, RestartRule
-from controlplane.settling import settle
+from controlplane.settling import close, settle
 from controlplane.world import World
 
 # A start is news of a rank that waits for it; an end is news of one that may have a process.
@@ -43,7 +45,10 @@ def ranks_reported(world: World, report: c.ReportRanks, now: float) -> Decided:
         draft.add(e.RanksGone(job.id, attempt.number, left))
     if (report.leaving or report.restarted or report.stuck) and attempt.state in LIVE:
         _add_rarer_news(draft, attempt, report, ended)
-    return settle(draft) if draft.events else draft
+    if not draft.events:
+        return draft
+    # Of a job that has ended nothing is judged any more, whatever may be wrong with it.
+    return close(draft) if job.finished else settle(draft)
 
 
 def _news(
@@ -166,10 +171,11 @@ def node_lost(world: World, report: c.ReportNodeLost, now: float) -> list[e.Even
     for job, ranks in world.ranks_on(node.name):
         attempt = job.attempt
         if attempt is not None and attempt.state in LIVE:
-            draft = Draft(job, now, world.position + len(decided))
-            lost = tuple(i for i in ranks if attempt.ranks[i].state is not RankState.LOST)
-            draft.add(e.RanksLost(job.id, attempt.number, lost, report.message))
-            decided += settle(draft).events
+            with concerning(job.id):
+                draft = Draft(job, now, world.position + len(decided))
+                lost = tuple(i for i in ranks if attempt.ranks[i].state is not RankState.LOST)
+                draft.add(e.RanksLost(job.id, attempt.number, lost, report.message))
+                decided += settle(draft).events
     return decided
 
 
@@ -180,11 +186,40 @@ def node_removed(world: World, report: c.ReportNodeRemoved, now: float) -> list[
         return []
     decided: list[e.Event] = [e.NodeRemoved(node.name)]
     for job, ranks in world.ranks_on(node.name):
-        attempt = job.attempt
-        assert attempt is not None
-        draft = Draft(job, now, world.position + len(decided))
-        if attempt.state in LIVE:
-            draft.add(e.RanksLost(job.id, attempt.number, tuple(ranks), "its node was removed"))
-        draft.add(e.RanksGone(job.id, attempt.number, tuple(ranks)))
-        decided += settle(draft).events
+        with concerning(job.id):
+            attempt = job.attempt
+            assert attempt is not None
+            draft = Draft(job, now, world.position + len(decided))
+            if attempt.state in LIVE:
+                draft.add(e.RanksLost(job.id, attempt.number, tuple(ranks), "its node was removed"))
+            draft.add(e.RanksGone(job.id, attempt.number, tuple(ranks)))
+            decided += settle(draft).events
     return decided
+
+
+def errored(world: World, report: c.ReportError, now: float) -> Decided:
+    """The job fails, unless it has ended already or the error is of an earlier attempt."""
+    job = world.jobs.get(report.job)
+    if job is None or job.finished:
+        return Decided([])
+    number = 0 if job.attempt is None else job.attempt.number
+    if report.attempt and report.attempt != number:
+        return Decided([])
+    draft = Draft(job, now, world.position)
+    event = e.JobErrored(job.id, report.where, report.error, report.text, report.attempt)
+    draft.add(event)
+    draft.add(e.JobFailed(job.id, PLATFORM_ERROR, error_line(event)))
+    return close(draft)
+
+
+def quarantined(world: World, command: c.QuarantineJob, now: float) -> Decided:
+    """The job is set aside for good; if it had not ended, it has failed. Once is enough."""
+    job = world.jobs.get(command.job)
+    if job is None or job.quarantined:
+        return Decided([])
+    draft = Draft(job, now, world.position)
+    event = e.JobQuarantined(job.id, command.where, command.error, command.text)
+    draft.add(event)
+    if not job.finished:
+        draft.add(e.JobFailed(job.id, QUARANTINED, error_line(event)))
+    return close(draft)

@@ -43,7 +43,12 @@ def settle(draft: Draft) -> Draft:
     attempt = draft.job.attempt
     if attempt is not None and attempt.state in LIVE:
         _judge(draft, attempt)
-        attempt = draft.job.attempt
+    return close(draft)
+
+
+def close(draft: Draft) -> Draft:
+    """Adds what follows once nothing is left of an attempt that was told to stop."""
+    attempt = draft.job.attempt
     if attempt is not None and attempt.state is _STOPPING and not attempt.holding:
         draft.add(e.AttemptEnded(draft.job.id, attempt.number))
         attempt = draft.job.attempt

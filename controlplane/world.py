@@ -88,6 +88,8 @@ class World(Tenancy):
             line.told(self.place_in_line(after), after.spec, before.held, after.held)
         if before.held or after.held:
             self._note_claim(after)
+        if after.quarantined:
+            self.quarantined[after.id] = None
         self._note_deadline(after)
 
     def _follow_spec(self, job: Job) -> None:
@@ -114,6 +116,7 @@ class World(Tenancy):
                 self.gangs.pop(gone.id, None)
                 self._requests.pop(gone.id, None)
                 self.claimed.pop(gone.id, None)
+                self.quarantined.pop(gone.id, None)
             case e.NodeEvent():
                 old = self.nodes.get(event.node)
                 super().apply(recorded)
@@ -124,6 +127,8 @@ class World(Tenancy):
                     self._follow_policy()
 
     def _name(self, job: Job) -> None:
+        if job.quarantined:
+            self.quarantined[job.id] = None
         self.ids[job.namespace, job.name] = job.id
         self.by_phase[job.phase][job.id] = None
 
@@ -216,6 +221,8 @@ class World(Tenancy):
     def _build_indexes(self) -> None:
         self.ids: dict[tuple[str, str], str] = {}
         self.by_phase: dict[Phase, dict[str, None]] = {phase: {} for phase in Phase}
+        # The jobs that stopped an engine twice, for which nothing is decided any more.
+        self.quarantined: dict[str, None] = {}
         # The jobs for which others are giving way.
         self.claimed: dict[str, None] = {}
         # Queue -> its queued jobs as a line, and their order alone.

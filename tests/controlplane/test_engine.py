@@ -1,9 +1,7 @@
 """The loop: log first, effects read off the state, questions between steps."""
 
-import simpy
-
 from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
+from adapters.simpy_clock import Killed, SimpyClock, as_process
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane import replay, state
@@ -75,7 +73,7 @@ class Setup:
             await engine.run()
         except (LogUnavailable, LogConflict) as error:
             self.failure = error
-        except simpy.Interrupt:
+        except Killed:
             pass
 
     def after(self, seconds):
