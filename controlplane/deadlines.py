@@ -12,9 +12,9 @@ def deadline(job: Job) -> float | None:
     phase, spec, attempt = job.phase, job.spec, job.attempt
     is_over = attempt is None or attempt.state is AttemptState.OVER
     if job.finished_at is not None:
-        if spec.ttl_s is None or not is_over or job.quarantined:
+        if spec.ttl_s is None or not is_over:
             return None
-        return job.finished_at + spec.ttl_s
+        return None if job.quarantined else job.finished_at + spec.ttl_s
     due_at = None
     if spec.active_deadline_s is not None and job.active_at is not None:
         due_at = job.active_at + spec.active_deadline_s
