@@ -24,7 +24,7 @@ from controlplane.job import Job
 from controlplane.kinds.kind import Submission
 from controlplane.kinds.registry import read_manifest
 from controlplane.plan import plan
-from controlplane.ports import Cluster, RealPods
+from controlplane.ports import Cluster, RealPods, VetsJobs
 from controlplane.queries import job_detail, why
 from controlplane.views import JobDetail, LogLines, Plan, Why
 from controlplane.world import World
@@ -97,6 +97,10 @@ async def forecast_job(request: web.Request, query: NoQuery) -> web.Response:
 async def _read(request: web.Request) -> Submission:
     submission = read_manifest(await request.app[BODIES].document(request))
     check_writable(submission.spec)
+    cluster = request.app[CLUSTER]
+    refusal = cluster.vet(submission.spec) if isinstance(cluster, VetsJobs) else None
+    if refusal is not None:
+        raise refusal
     return submission
 
 

@@ -1,5 +1,6 @@
 """Options that say where something would run, for questions to the physics."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -7,10 +8,10 @@ from typing import Any, TypeVar
 import click
 
 from cli.complaints import WRONG_USAGE, Complaint
-from simulator.hardware.gpus import find_gpu
+from simulator.hardware.gpus import GPUS, Gpu, find_gpu
 from simulator.hardware.hosts import usual_host
 from simulator.hardware.links import find_link
-from simulator.hardware.names import UnknownHardware
+from simulator.hardware.names import UnknownHardware, words
 from simulator.hardware.networks import Network, find_network
 from simulator.training.placement import Place
 
@@ -40,8 +41,13 @@ def place_of(
 ) -> Place:
     if nodes > gpus:
         raise wrong(f"{gpus} GPUs cannot fill {nodes} nodes")
+    if nodes == 1 and (net or transport):
+        option = "--net" if net else "--transport"
+        raise wrong(f"{option} is between nodes, and there is one; say --nodes 2 or more")
+    if nodes == gpus and link:
+        raise wrong("--link is between the GPUs of a node, and each node has one")
     try:
-        found = find_gpu(gpu)
+        found = _exactly(gpu)
         network = find_network(net, transport=transport) if net else Network()
         if nodes > 1 and not net:
             network = find_network("100Gb", transport=transport or "rdma")
@@ -51,6 +57,30 @@ def place_of(
         raise wrong(str(unknown)) from None
     host = usual_host(found.name, -(-gpus // nodes), inside.name)
     return Place(found, inside, gpus, nodes, network, host)
+
+
+# What the name of a GPU may hold besides its model: the maker, the form, the kind of memory.
+_GPU_WORDS = re.compile(
+    r"nvidia|tesla|geforce|quadro|intel|xeon|phi|knl|rtx|ti|sxm\d?|pcie|pci|e|nvl|hbm\d?e?|gddr\d|gb|\d+ ?gb?|\d+"
+)
+
+
+def _exactly(name: str) -> Gpu:
+    """The GPU of a name of which every word is understood."""
+    found = find_gpu(name)
+    model = words(found.name.split("-")[0])
+    for word in words(name).split():
+        size = re.fullmatch(r"(\d+)gb?", word)
+        if size and float(size[1]) != found.memory_gb:
+            raise UnknownHardware("GPU", name, list(GPUS), word=word)
+        same = word.startswith(model) or model.startswith(word) or word in _SAME
+        if not same and _GPU_WORDS.fullmatch(word) is None:
+            raise UnknownHardware("GPU", name, list(GPUS), word=word)
+    return found
+
+
+# Other spellings of the same chips.
+_SAME = frozenset({"a800", "v100s", "k20", "k40m", "2080ti", "2080"})
 
 
 def wrong(message: str) -> Complaint:

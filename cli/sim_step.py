@@ -16,21 +16,30 @@ from cli.sim_place import (
     wrong,
 )
 from cli.tables import write_json
-from simulator.training.pace import BadRecipe, Pace, Recipe, pace
+from simulator.training.memory import GIB, memory_of
+from simulator.training.models import find_model
+from simulator.training.pace import Pace, pace
 from simulator.training.placement import Place
-from simulator.training.plans import SCHEMES
+from simulator.training.plans import SCHEMES, SERVED, Scheme
+from simulator.training.recipes import BadRecipe, Recipe, check, is_cut, precision_of
+
+RING = Scheme.ALL_REDUCE
+# What is compared where nobody says.
+USUAL_SCHEMES = "ring,ps-node,ps"
 
 
 @click.command()
 @click.option("--model", default="resnet50", show_default=True, help="See docs/simulator.md.")
 @place_options
 @click.option("--batch", type=click.IntRange(1), help="Samples of one GPU; as usual if left.")
-@click.option("--precision", default="fp32", show_default=True, help="fp32, tf32, fp16, bf16, fp8.")
+@click.option(
+    "--precision", default="", help="fp32, tf32, fp16, bf16, fp8; as usual for the model if left."
+)
 @click.option(
     "--scheme",
-    default="ring,ps-node,ps",
-    show_default=True,
-    help=f"How gradients are exchanged; several are compared: {', '.join(SCHEMES)}.",
+    default="",
+    help=f"How gradients are exchanged; several are compared: {', '.join(SCHEMES)}. "
+    f"{USUAL_SCHEMES} if left; language models that are cut have their own.",
 )
 @click.option("--compression", default="none", show_default=True, help="none, fp16, 1bit, topk.")
 @click.option("--accumulate", type=click.IntRange(1), default=1, help="Micro-batches in a step.")
@@ -76,31 +85,26 @@ def step(
     if no_prefetch and not real_data:
         raise click.UsageError("--no-prefetch is about --real-data; without it nothing is copied.")
     place = place_of(gpu, gpus, nodes, link, net, transport)
-    recipes = {
-        name: Recipe(
-            model=model,
-            precision=precision,
-            batch=batch or 0,
-            scheme=SCHEMES[name],
-            compression=compression,
-            accumulate=accumulate,
-            overlap=not no_overlap,
-            servers=servers or place.nodes,
-            real_data=real_data,
-            prefetch=not no_prefetch,
-            tensor=tensor,
-            pipeline=pipeline,
-            global_batch=global_batch,
-        )
-        for name in _schemes(scheme)
-    }
-    if tensor * pipeline > 1:
-        recipes = {"3d": next(iter(recipes.values()))}
+    recipe = Recipe(
+        model=model,
+        precision=precision,
+        batch=batch or 0,
+        compression=compression,
+        accumulate=accumulate,
+        overlap=not no_overlap,
+        real_data=real_data,
+        prefetch=not no_prefetch,
+        tensor=tensor,
+        pipeline=pipeline,
+        global_batch=global_batch,
+    )
     try:
+        recipes = _recipes(recipe, _schemes(scheme), servers, place)
+        _check_memory(recipes, place)
         found = {name: pace(recipe, place) for name, recipe in recipes.items()}
         curves = _curves(recipes, place)
     except BadRecipe as bad:
-        raise wrong(str(bad)) from None
+        raise wrong(f"--{bad.field.replace('_', '-')}: {bad.problem}") from None
     if as_json:
         write_json({"place": place_view(place), "schemes": _views(found, recipes, place)})
         return
@@ -110,6 +114,42 @@ def step(
         click.echo(lines(curves[0], curves[1], title="efficiency, %", x_title="GPUs", top=100.0))
 
 
+def _recipes(
+    recipe: Recipe, schemes: list[str], servers: int | None, place: Place
+) -> dict[str, Recipe]:
+    """By name; what the recipe asks for and none of them uses is a BadRecipe."""
+    model = check(recipe, place.ranks)
+    if is_cut(recipe, model):
+        asked = replace(recipe, servers=servers, scheme=SCHEMES[schemes[0]] if schemes else RING)
+        check(asked, place.ranks)
+        return {"3d": asked}
+    alone = not recipe.overlap or recipe.compression == "1bit"
+    names = schemes or (["ring"] if alone and not servers else USUAL_SCHEMES.split(","))
+    if servers and not any(SCHEMES[name] in SERVED for name in names):
+        raise BadRecipe(
+            "servers", f"none of these schemes has parameter servers: {', '.join(names)}"
+        )
+    return {
+        name: replace(
+            recipe,
+            scheme=SCHEMES[name],
+            servers=(servers or place.nodes) if SCHEMES[name] in SERVED else None,
+        )
+        for name in names
+    }
+
+
+def _check_memory(recipes: dict[str, Recipe], place: Place) -> None:
+    for name, recipe in recipes.items():
+        needed = memory_of(recipe, check(recipe, place.ranks), place.ranks)
+        if needed.total > place.gpu.memory_gb * GIB:
+            raise BadRecipe(
+                "model",
+                f"{recipe.model} ({name}) needs at least {needed.total / GIB:,.1f} GiB on each GPU, "
+                f"and a {place.gpu.name} has {place.gpu.memory_gb:g}",
+            )
+
+
 def _schemes(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
@@ -117,14 +157,14 @@ def _schemes(text: str) -> list[str]:
             raise click.BadParameter(
                 f"{name!r} is none of {', '.join(SCHEMES)}.", param_hint="--scheme"
             )
-    return list(dict.fromkeys(names)) or ["ring"]
+    return list(dict.fromkeys(names))
 
 
 def _efficiency(found: Pace, recipe: Recipe, place: Place) -> float:
     """Against as many GPUs that each work alone; a language model, against its matrix products."""
     if found.parts:
         return dict(found.parts)["matrix_s"] / found.step().total_s
-    alone = pace(recipe, replace(place, ranks=1, nodes=1))
+    alone = pace(replace(recipe, servers=None, scheme=RING), replace(place, ranks=1, nodes=1))
     return (found.samples / found.step().total_s) / (
         alone.samples / alone.step().total_s * place.ranks
     )
@@ -138,7 +178,8 @@ def _curves(recipes: dict[str, Recipe], place: Place) -> tuple[list[int], dict[s
         there = scaled_place(place, count, place.per_node)
         for name, recipe in recipes.items():
             whole = recipe.global_batch * count // place.ranks
-            scaled = replace(recipe, servers=there.nodes, global_batch=whole)
+            served = there.nodes if recipe.servers else None
+            scaled = replace(recipe, servers=served, global_batch=whole)
             curves[name].append(100.0 * _efficiency(pace(scaled, there), scaled, there))
     return counts, curves
 
@@ -160,7 +201,8 @@ def _tell_steps(found: dict[str, Pace], recipes: dict[str, Recipe], place: Place
     where = f"{place.ranks} x {place.gpu.name} on {place.nodes} node{'s' * (place.nodes > 1)}"
     inside = f", {place.link.name} inside" if place.per_node > 1 else ""
     net = f", {place.network.name} ({place.network.transport})" if place.nodes > 1 else ""
-    click.echo(f"{first.model}, {first.precision}, on {where}{inside}{net}\n")
+    precision = precision_of(first, find_model(first.model))
+    click.echo(f"{first.model}, {precision}, on {where}{inside}{net}\n")
     for name, one in found.items():
         taken = one.step()
         rate = one.samples / taken.total_s

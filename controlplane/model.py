@@ -75,13 +75,15 @@ class Cause(StrEnum):
     SPOT_RECLAIM = "spot_reclaim"
     VANISHED = "vanished"
     SCALED = "scaled"
+    # What it should run cannot run on what it was given, and another try would end the same way.
+    CANNOT_RUN = "cannot_run"
     # It ended well, though nobody saw its exit code.
     COMPLETED = "completed"
 
 
 # These are not the doing of the person who submitted the job, so they do not spend the job's
 # restart budget unless its policy asks for that.
-PLATFORM_CAUSES = frozenset(Cause) - {Cause.EXIT, Cause.OOM, Cause.COMPLETED}
+PLATFORM_CAUSES = frozenset(Cause) - {Cause.EXIT, Cause.OOM, Cause.CANNOT_RUN, Cause.COMPLETED}
 
 
 class RestartPolicy(Value, frozen=True):
@@ -104,7 +106,7 @@ class Training(Value, frozen=True, kw_only=True):
 
     model: str
     steps: int = 1000
-    precision: str = "fp32"
+    precision: str = ""
     # Samples of one GPU in a step.
     batch: int = 0
     # Empty: through the parameter servers that the job has, or else `ring`.

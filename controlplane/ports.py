@@ -6,8 +6,10 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from controlplane.codec import Row
 from controlplane.commands import Report
 from controlplane.effects import Effect
+from controlplane.errors import Rejected
 from controlplane.events import Recorded
 from controlplane.job import Job
+from controlplane.model import JobSpec
 from controlplane.page import Page
 
 
@@ -216,6 +218,17 @@ class Cluster(Protocol):
 
     async def logs(self, job: Job, rank: int, lines_max: int) -> list[str]:
         """The last lines that a rank of the job's latest attempt wrote."""
+
+
+@runtime_checkable
+class VetsJobs(Protocol):
+    """A cluster that knows of some jobs beforehand that they cannot run on it.
+
+    It is asked at the edge, before a job is submitted or planned; the core does not ask.
+    """
+
+    def vet(self, spec: JobSpec) -> Rejected | None:
+        """Why the job cannot run here at all, with what exists; None if it may."""
 
 
 class PodPlace(NamedTuple):

@@ -61,6 +61,8 @@ def after_failure(job: Job, rank: int, now: float) -> Again | GiveUp:
     failed = attempt.ranks[rank]
     cause = Cause.VANISHED if failed.cause is None else failed.cause
     what = _what_happened(job, rank, failed, cause)
+    if cause is Cause.CANNOT_RUN:
+        return GiveUp(cause.value, what, rank, failed.exit_code)
     role, _ = job.spec.role_of(rank)
     refusal = _rule_forbids(role, failed, cause)
     if refusal:

@@ -5,7 +5,7 @@ from enum import Flag, auto
 from itertools import chain
 from typing import NamedTuple, Protocol
 
-from simulator.training.pace import Recipe
+from simulator.training.recipes import Recipe
 
 # What the caller calls a gang; jitter is drawn from it, so it must print the same in every run.
 Key = Hashable
@@ -55,6 +55,8 @@ class Mishap(NamedTuple):
     after_s: float
     code: int
     reason: str
+    # Another try would end the same way.
+    permanent: bool = False
 
 
 class Part(NamedTuple):

@@ -20,6 +20,8 @@ class End(NamedTuple):
     node: str = ""
     # Which part of the node failed, or why the rank exited by itself.
     reason: str = ""
+    # It would exit the same way if it were tried again.
+    permanent: bool = False
 
 
 class Ended(NamedTuple):

@@ -311,7 +311,7 @@ class Machine:
             self.training.end(run.gang.key, whole=True)
         self._release(run, (mishap.rank,))
         self._break(run)
-        end = End((mishap.rank,), mishap.code, reason=mishap.reason)
+        end = End((mishap.rank,), mishap.code, reason=mishap.reason, permanent=mishap.permanent)
         self._tell(Ended(run.gang.key, (end,)))
 
     def _vanish(self, run: Run) -> None:

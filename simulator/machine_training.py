@@ -15,7 +15,8 @@ from simulator.faults import FaultKind
 from simulator.gangs import Duty, Gang, Key, Part, Work
 from simulator.topology import ClusterModel
 from simulator.trainer import Progress, Trainer
-from simulator.training.pace import Pace, Recipe
+from simulator.training.pace import Pace
+from simulator.training.recipes import Recipe
 from simulator.virtual_time import VirtualTime
 
 Trained = Callable[[Gang, tuple[Part, ...]], None]
@@ -117,12 +118,13 @@ class Training:
             self._made = Trainer(self._cluster)
         return self._made
 
-    def pace(self, key: Key) -> tuple[Pace, Recipe, float] | None:
-        """The pace and recipe of a gang that trains, and how long its steps take now."""
+    def pace(self, key: Key) -> tuple[Pace, Recipe, float, int] | None:
+        """The pace and recipe of a gang that trains, how long its steps take now, and on how many GPUs."""
         crew = self._crews.get(key)
         if crew is None or not crew.going:
             return None
-        return self.trainer.pace(crew.key), crew.work.recipe, self.trainer.step_s(crew.key)
+        how, step_s = self.trainer.pace(crew.key), self.trainer.step_s(crew.key)
+        return how, crew.work.recipe, step_s, crew.gpus.total()
 
     def links(self) -> dict[str, tuple[float, float]]:
         """By link: the share in use, and the capacity in bytes a second."""

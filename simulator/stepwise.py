@@ -15,7 +15,8 @@ from simulator.constants import FITTED, Constants
 from simulator.fluid import Flow, Fluid, Key
 from simulator.topology import ClusterModel
 from simulator.trainer import RINGS, Trainer
-from simulator.training.pace import Pace, Recipe, pace
+from simulator.training.pace import Pace, pace
+from simulator.training.recipes import Recipe
 from simulator.training.step import step
 from simulator.training.stragglers import SIGMA
 from simulator.wiring import Wiring

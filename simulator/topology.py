@@ -49,6 +49,11 @@ class NodeModel:
     resources: Mapping[str, int] = field(default_factory=dict)
 
     @property
+    def flavor(self) -> str:
+        """What schedulers call its GPUs."""
+        return self.labels.get("flavor", self.gpu_type)
+
+    @property
     def device_memory_mib(self) -> int:
         """The memory of each of its devices; 0 if it is not known."""
         gpu = self.hardware.gpu if self.hardware is not None else None

@@ -17,9 +17,10 @@ from simulator.hardware.links import LINKS
 from simulator.node_hardware import Hardware
 from simulator.topology import ClusterModel
 from simulator.training.checkpoints import Checkpointing
-from simulator.training.pace import BadRecipe, Pace, Recipe, pace
+from simulator.training.pace import Pace, pace
 from simulator.training.placement import Place, ServedFrom
 from simulator.training.plans import SERVED, Scheme
+from simulator.training.recipes import BadRecipe, Recipe
 from simulator.wiring import Wiring, nic
 
 PACES_MAX = 10_000

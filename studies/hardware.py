@@ -14,8 +14,9 @@ from simulator.hardware.hosts import usual_host
 from simulator.hardware.links import find_link
 from simulator.hardware.names import UnknownHardware
 from simulator.hardware.networks import find_network
-from simulator.training.pace import BadRecipe, Recipe, pace
+from simulator.training.pace import pace
 from simulator.training.placement import Place
+from simulator.training.recipes import BadRecipe, Recipe
 from studies.scenario_parts import Checkpoints
 
 NODE_GPUS = 8

@@ -186,7 +186,8 @@ class _Life:
             self.asked, self.cluster, self.names, self.recorded_on, self.checkpoints
         )
         times = (self.trace.submit - self.origin).tolist()
-        people = People(self.env.agenda, self.engine, recorder, submissions, times)
+        vet = self._simulated.vet
+        people = People(self.env.agenda, self.engine, recorder, submissions, times, vet)
         self.env.agenda.call_after(0.0, people.come)
 
     def drive(self, recorder: Recorder, until_s: float | None) -> None:

@@ -25,6 +25,7 @@ from adapters.simulated_cluster.mishaps import mishap_of
 from adapters.simulated_cluster.outcomes import exits_of, fault_message, warning
 from adapters.simulated_cluster.reporting import Reporter
 from adapters.simulated_cluster.telemetry import SimulatedTelemetry
+from adapters.simulated_cluster.vetting import refusal
 from adapters.simulated_cluster.workload import (
     asked_at,
     is_new,
@@ -40,6 +41,7 @@ from controlplane.commands import (
     ReportPoolReturn,
 )
 from controlplane.effects import Effect, LaunchGang, StopGang, Survey, Tidy, ranks_to_run, wanted
+from controlplane.errors import Rejected
 from controlplane.events import (
     Event,
     PoolNodesRequested,
@@ -49,7 +51,7 @@ from controlplane.events import (
     RanksStarted,
 )
 from controlplane.job import Job
-from controlplane.model import Cause, Exit
+from controlplane.model import Cause, Exit, JobSpec
 from controlplane.ports import DeviceReading, LinkReading
 from simulator.autoscaling import Autoscaler
 from simulator.faults import FaultKind
@@ -113,6 +115,11 @@ class SimulatedCluster:
         self._telemetry = SimulatedTelemetry(self._machine)
         self._conditions = model.faults.preset
         self._seed = model.seed
+        self._nodes = {node.name: node for node in model.nodes}
+
+    def vet(self, spec: JobSpec) -> Rejected | None:
+        """Why a job that names a model cannot train here; see `controlplane.ports.VetsJobs`."""
+        return refusal(spec, self._nodes.values())
 
     async def connect(self, report: Callable[[Report], None]) -> None:
         self._reporter.report = report
@@ -345,7 +352,7 @@ class SimulatedCluster:
         self, seen: Seen, key: GangKey, job: Job, attempt: Attempt, ranks: tuple[int, ...]
     ) -> None:
         parts = what_to_do(job, attempt, ranks, self._now())
-        mishap = mishap_of(job, attempt, ranks, parts, self._conditions, self._seed)
+        mishap = mishap_of(job, attempt, ranks, parts, self._conditions, self._seed, self._nodes)
         seen.keys.append(key)
         seen.left += len(ranks)
         up = [rank for part in parts if part.elapsed_s is not None for rank in part.ranks]

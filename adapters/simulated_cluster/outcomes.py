@@ -40,6 +40,9 @@ def _exit(rank: int, end: End) -> Exit:
         case None:
             if not end.code:
                 return Exit(rank, end.code)
+            if end.permanent:
+                lines = (f"error: {end.reason}",)
+                return Exit(rank, end.code, Cause.CANNOT_RUN, end.reason, lines)
             if end.reason:
                 cause = Cause.OOM if "memory" in end.reason.lower() else Cause.EXIT
                 return Exit(rank, end.code, cause, end.reason, (f"error: {end.reason}",))

@@ -48,7 +48,7 @@ class SimulatedTelemetry:
         gpu = node.hardware.gpu if node.hardware else None
         found = self._machine.training.pace(held.holder.gang)
         if found is not None and gpu is not None:
-            return readings.training(gpu, *found, held.memory_mib)
+            return readings.training(gpu, *found, total_mib=held.memory_mib)
         if held.share == WHOLE:
             return readings.busy(gpu)
         speed = self._machine.speed(held.holder, node.name, device)

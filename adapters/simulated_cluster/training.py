@@ -15,8 +15,8 @@ from controlplane.model import JobSpec, Role, Training
 from controlplane.requests import CPU, requests_of
 from simulator.gangs import Duty, Work
 from simulator.training.checkpoints import Checkpointing
-from simulator.training.pace import BadRecipe, Recipe, check
 from simulator.training.plans import SCHEMES
+from simulator.training.recipes import BadRecipe, Recipe, check
 
 # The scheme of a gang without parameter servers, on GPUs and on CPUs; and of one with servers of its own: TensorFlow's
 # workers fetch and send whole variables; MXNet splits large arrays over its servers.
@@ -44,6 +44,20 @@ def training_of(job: Job) -> Work | None:
     return Work(recipe, steps, resume=job.id, gpus=computing(spec), driven=driven)
 
 
+def recipe_of(spec: JobSpec) -> Recipe | None:
+    """What the job trains; None if it has a given duration, or its recipe cannot be followed."""
+    training = spec.workload.training
+    if training is None or problem_of(spec) is not None:
+        return None
+    return _recipe(training, scheme_of(spec), cpus_of(spec))
+
+
+def trains_on(spec: JobSpec) -> list[Role]:
+    """The roles whose devices compute."""
+    by_role = _by_role(spec)
+    return [role for role in spec.roles if Duty.COMPUTE in by_role[role.name]]
+
+
 def duties_of(spec: JobSpec) -> tuple[Duty, ...]:
     """What each rank does in the training."""
     by_role = _by_role(spec)
@@ -54,7 +68,7 @@ def all_compute(spec: JobSpec) -> bool:
     return all(duty == Duty.COMPUTE for duty in _by_role(spec).values())
 
 
-def problem_of(spec: JobSpec) -> str | None:
+def problem_of(spec: JobSpec) -> BadRecipe | None:
     """Why this training cannot be run, for the person who asked for it."""
     training = spec.workload.training
     if training is None:
@@ -120,18 +134,20 @@ def _duty(given: kind.Duty) -> Duty:
 @lru_cache(maxsize=1024)
 def _problem(
     training: Training, scheme: str, servers: int, gpus: int, cpus: float | None
-) -> str | None:
+) -> BadRecipe | None:
     if scheme not in SCHEMES:
-        return f"workload.training.scheme: must be one of {', '.join(SCHEMES)}"
+        return BadRecipe("scheme", f"must be one of {', '.join(SCHEMES)}")
     if training.steps < 1:
-        return "workload.training.steps: must be at least 1"
+        return BadRecipe("steps", "must be at least 1")
+    if training.checkpoint_write_s > 0 and training.checkpoint_s <= 0:
+        return BadRecipe("checkpoint_write_s", "has no meaning without checkpoint_s")
     if training.servers is not None and servers and training.servers != servers:
-        there = f"the job has {servers} of its own; leave it out"
-        return f"workload.training.servers: {training.servers} parameter servers are asked for, and {there}"
+        told = f"{training.servers} parameter servers are asked for"
+        return BadRecipe("servers", f"{told}, and the job has {servers} of its own; leave it out")
     try:
         check(_recipe(training, scheme, cpus), gpus)
     except BadRecipe as bad:
-        return f"workload.training.{bad}"
+        return bad
     return None
 
 

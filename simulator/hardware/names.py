@@ -7,9 +7,11 @@ from difflib import get_close_matches
 class UnknownHardware(LookupError):
     """Nothing in the catalogue goes by this name."""
 
-    def __init__(self, what: str, name: object, known: list[str]) -> None:
+    def __init__(self, what: str, name: object, known: list[str], *, word: str = "") -> None:
         super().__init__(what, name)
         self.what = what
+        # The part of the name that is not known, where only a part is not.
+        self.word = word
         self.name = name
         self.near = get_close_matches(str(name), known, n=3, cutoff=0.4)
         self.known = known
@@ -18,7 +20,8 @@ class UnknownHardware(LookupError):
         known = (
             f"near it: {', '.join(self.near)}" if self.near else f"it has {', '.join(self.known)}"
         )
-        return f"no {self.what} {self.name!r} in the catalogue; {known}"
+        because = f" ({self.word!r} is not known)" if self.word else ""
+        return f"no {self.what} {self.name!r} in the catalogue{because}; {known}"
 
 
 def words(name: str) -> str:

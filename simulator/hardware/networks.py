@@ -106,6 +106,44 @@ RATES_GBPS = {
 _UNPUBLISHED = {Transport.RDMA: 100.0, Transport.TCP: 10.0, Transport.GRPC: 10.0}
 _EC2_HIGH_GBPS = 2.5
 _RDMA = re.compile(r"roce|infiniband|\bib\b|rdma|efa|omni|\bopa\b|qdr|fdr|edr|hdr|ndr|xdr")
+# Words of a network's name that say nothing more than those of the tables above.
+_WORDS = frozenset(
+    [
+        "b",
+        "s",
+        "a",
+        "per",
+        "gb",
+        "gbe",
+        "gbs",
+        "gbps",
+        "gbit",
+        "ethernet",
+        "eth",
+        "infiniband",
+        "ib",
+        "roce",
+        "rocev2",
+        "rdma",
+        "tcp",
+        "grpc",
+        "verbs",
+        "socket",
+        "sockets",
+        "ip",
+        "omni",
+        "path",
+        "cray",
+        "ec2",
+        "high",
+        "unspecified",
+        "nic",
+        "nics",
+        "node",
+    ]
+)
+_FIGURE = re.compile(r"(\d+x)?\d+(\.\d+)?(x|g|gb|gbe|gbps|gbit)?")
+_REMARK = re.compile(r"\([^)]*\)")
 _COUNT = re.compile(r"^(\d+) ?x ?")
 _RATE = re.compile(r"(\d+(?:\.\d+)?) ?g(?:b|bps|bit|be)?\b")
 
@@ -132,14 +170,21 @@ def find_network(
     gbps: float | None = None,
     transport: object = None,
     flow_gbps_max: float | None = None,
+    strict: bool = True,
 ) -> Network:
-    """A network from a name such as `8x200Gb HDR IB` or `25GbE`; what is said besides it wins."""
+    """A network from a name such as `8x200Gb HDR IB` or `25GbE`; what is said besides it wins.
+
+    A word that is not known is UnknownHardware, except in a remark in brackets, and unless `strict`
+    is off, as for published measurements, which are told in prose.
+    """
     text = words(name) if isinstance(name, str) else ""
     kind = find_transport(transport)
     if not text and not gbps:
         return Network()
     if str(name).strip().startswith("-"):
         raise UnknownHardware("network", name, list(RATES_GBPS))
+    if strict and isinstance(name, str):
+        _refuse_unknown_words(name)
     if kind is Transport.NONE:
         kind = Transport.RDMA if _RDMA.search(text) else Transport.TCP
     count = _COUNT.match(text)
@@ -153,6 +198,13 @@ def find_network(
         usual = _EC2_HIGH_GBPS if "high" in text else _UNPUBLISHED[kind]
         return replace(network, gbps=usual, assumed=True)
     raise UnknownHardware("network", name, list(RATES_GBPS))
+
+
+def _refuse_unknown_words(name: str) -> None:
+    known = _WORDS.union(*(rate.split() for rate in RATES_GBPS))
+    for word in words(_REMARK.sub(" ", name)).split():
+        if word not in known and _FIGURE.fullmatch(word) is None:
+            raise UnknownHardware("network", name, list(RATES_GBPS), word=word)
 
 
 def _rate_gbps(text: str) -> float:

@@ -13,6 +13,8 @@ class Layer(NamedTuple):
     params: int
     # Multiply-adds of the forward pass for one sample.
     macs: float
+    # Values that its forward pass gives for one sample, where they are counted by layer.
+    outputs: float = 0.0
 
 
 Layers = tuple[Layer, ...]
@@ -22,11 +24,11 @@ def _conv(inputs: int, outputs: int, kernel: int | tuple[int, int], size: int) -
     """A convolution whose output is `size` x `size`, with its batch normalisation or bias."""
     height, width = kernel if isinstance(kernel, tuple) else (kernel, kernel)
     weights = inputs * outputs * height * width
-    return Layer(weights + 2 * outputs, weights * size * size)
+    return Layer(weights + 2 * outputs, weights * size * size, outputs * size * size)
 
 
 def _dense(inputs: int, outputs: int) -> Layer:
-    return Layer(inputs * outputs + outputs, inputs * outputs)
+    return Layer(inputs * outputs + outputs, inputs * outputs, outputs)
 
 
 def resnet(*blocks: int) -> Layers:
@@ -188,9 +190,16 @@ def googlenet() -> Layers:
 
 def lstm(hidden: int, depth: int, vocabulary: int, steps: int) -> Layers:
     """A word language model: embedding, stacked LSTM layers, softmax; a sample is one sequence."""
-    cell = Layer(8 * hidden * hidden + 8 * hidden, 8.0 * hidden * hidden * steps)
-    softmax = Layer(hidden * vocabulary + vocabulary, float(hidden) * vocabulary * steps)
-    return (Layer(hidden * vocabulary, 0.0), *(cell,) * depth, softmax)
+    # A cell has four gates, its state and its output.
+    cell = Layer(
+        8 * hidden * hidden + 8 * hidden, 8.0 * hidden * hidden * steps, 6.0 * hidden * steps
+    )
+    softmax = Layer(
+        hidden * vocabulary + vocabulary,
+        float(hidden) * vocabulary * steps,
+        float(vocabulary) * steps,
+    )
+    return (Layer(hidden * vocabulary, 0.0, float(hidden) * steps), *(cell,) * depth, softmax)
 
 
 def transformer(

@@ -1,7 +1,6 @@
 """The pace of a gang: how long its steps take where it runs, and what it puts on the links.
 
-`Recipe` is what a person says of a training job. `pace` joins it with a place; what it returns
-answers in a few multiplications how long a step takes with a given share of the bandwidth between
+`pace` joins a recipe with a place; what it returns answers in a few multiplications how long a step takes with a given share of the bandwidth between
 nodes, so it can be asked whenever the neighbours on a link change.
 """
 
@@ -13,68 +12,16 @@ import numpy as np
 from simulator.collectives.compression import COMPRESSIONS, encode_s, wire_bytes
 from simulator.collectives.parameter_server import asynchronous
 from simulator.constants import FITTED, Constants
-from simulator.hardware.names import UnknownHardware
-from simulator.training.checkpoints import Checkpointing, pause_share
+from simulator.training.checkpoints import pause_share
 from simulator.training.exchange import HOROVOD_CYCLE_S, plan
 from simulator.training.input_pipeline import hand_over_s, input_rates
 from simulator.training.llm import Llm, Parallel, iteration
-from simulator.training.models import Model, find_model, samples_per_s
+from simulator.training.models import Model, samples_per_s
 from simulator.training.placement import Place
-from simulator.training.plans import SCHEMES, SERVED, Gradients, Plan, Scheme, Software
+from simulator.training.plans import Gradients, Plan, Scheme, Software
+from simulator.training.recipes import GRADIENT_BYTES, Recipe, check, is_cut, precision_of
 from simulator.training.served_exchange import servers_of
 from simulator.training.step import Step, step, straggling
-
-# Bytes on the wire for one parameter's gradient.
-GRADIENT_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 2.0}
-
-
-# Schemes that need no GPUs.
-ON_CPUS = SERVED | {Scheme.MPI}
-
-
-class BadRecipe(ValueError):
-    """The recipe cannot be followed; `field` names what is wrong with it."""
-
-    def __init__(self, field: str, problem: str) -> None:
-        super().__init__(field, problem)
-        self.field = field
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.problem}"
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """A training job as a person describes it. Zero and None mean what is usual."""
-
-    model: str
-    precision: str = "fp32"
-    # Samples of one GPU in one step or micro-batch.
-    batch: int = 0
-    scheme: Scheme = Scheme.ALL_REDUCE
-    compression: str = "none"
-    accumulate: int = 1
-    overlap: bool = True
-    horovod: bool = False
-    servers: int | None = None
-    # Given instead of the catalogue's: seconds that one GPU computes in a step.
-    compute_s: float | None = None
-    # Samples are read and prepared; without it they are made up on the device.
-    real_data: bool = False
-    # The next batch is copied to the device while this one computes; without it GPUs wait for that.
-    prefetch: bool = True
-    cached: float = 0.0
-    tensor: int = 1
-    pipeline: int = 1
-    global_batch: int = 0
-    checkpoint: Checkpointing | None = None
-    # An evaluation of so many seconds after so many steps of training.
-    evaluate_steps: int = 0
-    evaluate_s: float = 0.0
-    # None: GPUs compute. Else every rank computes with so many hardware threads of its node; with 0
-    # the ranks of a node share all that it has.
-    cpus: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,65 +64,9 @@ class Pace:
 def pace(recipe: Recipe, place: Place, constants: Constants = FITTED) -> Pace:
     """The pace of a recipe in a place; BadRecipe says what cannot be."""
     model = check(recipe, place.ranks)
-    if _is_cut(recipe, model):
+    if is_cut(recipe, model):
         return _language_model(recipe, model, place, constants)
     return _data_parallel(recipe, model, place, constants)
-
-
-def check(recipe: Recipe, gpus: int) -> Model:
-    """The recipe's model, if it can be followed on so many GPUs; BadRecipe if not."""
-    try:
-        model = find_model(recipe.model)
-    except UnknownHardware as unknown:
-        raise BadRecipe("model", str(unknown)) from None
-    if recipe.compression not in COMPRESSIONS:
-        raise BadRecipe("compression", f"must be one of {', '.join(COMPRESSIONS)}")
-    if recipe.precision not in GRADIENT_BYTES:
-        raise BadRecipe("precision", f"must be one of {', '.join(GRADIENT_BYTES)}")
-    for name in ("accumulate", "tensor", "pipeline"):
-        if getattr(recipe, name) < 1:
-            raise BadRecipe(name, "must be at least 1")
-    if recipe.batch < 0 or recipe.global_batch < 0:
-        raise BadRecipe("batch", "must not be negative")
-    for name in ("evaluate_steps", "evaluate_s"):
-        if getattr(recipe, name) < 0:
-            raise BadRecipe(name, "must not be negative")
-    if recipe.compute_s is not None and recipe.compute_s <= 0:
-        raise BadRecipe("compute_s", "must be above 0")
-    if recipe.cpus is not None:
-        _check_on_cpus(recipe, model)
-    if _is_cut(recipe, model):
-        _check_cuts(recipe, model, gpus)
-    return model
-
-
-def _check_on_cpus(recipe: Recipe, model: Model) -> None:
-    if _is_cut(recipe, model):
-        raise BadRecipe("model", f"{model.name} needs GPUs, and no rank that computes has any")
-    if recipe.scheme not in ON_CPUS or recipe.compression == "1bit":
-        known = ", ".join(name for name, scheme in SCHEMES.items() if scheme in ON_CPUS)
-        field = "scheme" if recipe.scheme not in ON_CPUS else "compression"
-        raise BadRecipe(field, f"needs GPUs, and no rank that computes has any; on CPUs: {known}")
-    if recipe.precision != "fp32":
-        raise BadRecipe("precision", "must be fp32 where no rank that computes has a GPU")
-
-
-def _is_cut(recipe: Recipe, model: Model) -> bool:
-    """Whether the formulas for large language models apply."""
-    return recipe.tensor * recipe.pipeline > 1 or (model.hidden > 1024 and recipe.compute_s is None)
-
-
-def _check_cuts(recipe: Recipe, model: Model, gpus: int) -> None:
-    if not model.hidden:
-        raise BadRecipe("tensor", f"{model.name} is no transformer; it trains data-parallel")
-    parallel = recipe.tensor * recipe.pipeline
-    if gpus < parallel or gpus % parallel:
-        problem = f"{gpus} GPUs cannot be cut into groups of {parallel}"
-        raise BadRecipe("tensor", f"{problem} (tensor x pipeline)")
-    least = gpus // parallel * (recipe.batch or 1)
-    if 0 < recipe.global_batch < least:
-        told = f"{recipe.global_batch} is less than one micro-batch for each replica"
-        raise BadRecipe("global_batch", told)
 
 
 def gradients(model: Model, bytes_per_param: float) -> Gradients:
@@ -190,9 +81,9 @@ def _data_parallel(recipe: Recipe, model: Model, place: Place, constants: Consta
     batch = recipe.batch or model.batch
     compute = recipe.compute_s
     if compute is None:
-        compute = batch / samples_per_s(model, place.gpu, recipe.precision, batch)
+        compute = batch / samples_per_s(model, place.gpu, precision_of(recipe, model), batch)
     how = COMPRESSIONS[recipe.compression]
-    each = GRADIENT_BYTES[recipe.precision] if recipe.compression == "none" else 4.0
+    each = GRADIENT_BYTES[precision_of(recipe, model)] if recipe.compression == "none" else 4.0
     scheme = Scheme.ONE_BIT if recipe.compression == "1bit" else recipe.scheme
     wire = each * (1.0 if scheme is Scheme.ONE_BIT else wire_bytes(1.0, how, place.ranks))
     exchange = plan(
@@ -263,7 +154,7 @@ def _language_model(recipe: Recipe, model: Model, place: Place, constants: Const
         data,
         micro,
         whole,
-        precision="fp16" if recipe.precision == "fp32" else recipe.precision,
+        precision=precision_of(recipe, model),
     )
     taken = iteration(llm, how, place, constants)
     # Between nodes move the gradients; what the pipeline sends is little beside them.

@@ -136,4 +136,5 @@ def _network(point: Point) -> Network:
         gbps=point.size("net_gbps") or None,
         transport=point.fields.get("transport"),
         flow_gbps_max=point.size("flow_cap_gbps") or None,
+        strict=False,
     )

@@ -24,8 +24,8 @@ from controlplane.model import JobSpec, Training, Workload
 from simulator.gangs import Duty
 from simulator.topology import ClusterModel, parse_cluster
 from simulator.trainer import Trainer
-from simulator.training.pace import Recipe
 from simulator.training.plans import SCHEMES
+from simulator.training.recipes import Recipe
 from simulator.virtual_time import VirtualTime
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -218,7 +218,7 @@ def test_a_number_of_servers_other_than_the_jobs_own_is_refused() -> None:
     assert problem_of(example("tfjob-ps-workers.yaml", servers=2)) is None
     wrong = problem_of(example("tfjob-ps-workers.yaml", servers=3))
     assert wrong is not None
-    assert "the job has 2 of its own" in wrong
+    assert "the job has 2 of its own" in str(wrong)
 
 
 # -------------------------------------------------------------------- without GPUs
@@ -266,7 +266,7 @@ def test_ranks_that_do_not_say_how_many_cores_they_need_share_their_node() -> No
 def test_what_cpus_cannot_do_is_refused(fields: dict[str, Any], field: str) -> None:
     wrong = problem_of(_cpu_spec(fields.pop("model"), cpu=2, **fields))
     assert wrong is not None
-    assert wrong.startswith(f"workload.training.{field}: ")
+    assert wrong.field == field
 
 
 def test_a_launcher_without_gpus_anywhere_ends_with_the_training() -> None:

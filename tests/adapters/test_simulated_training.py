@@ -21,7 +21,7 @@ from simulator.machine import Machine
 from simulator.topology import ClusterModel, parse_cluster
 from simulator.trainer import Trainer
 from simulator.training.checkpoints import Checkpointing
-from simulator.training.pace import Recipe
+from simulator.training.recipes import Recipe
 from simulator.virtual_time import VirtualTime
 from tests.adapters.test_simulated_cluster import ORIGIN, Bench, at_once
 from tests.gangs import launch, on, placed, running, spec, stop

@@ -2,6 +2,10 @@
 
 from typing import Any
 
+import pytest
+
+from controlplane.errors import Rejected
+from controlplane.model import JobSpec
 from tests.api.stand_in import Server, native
 
 
@@ -83,3 +87,24 @@ async def test_a_suspended_job_would_stay_so(server: Server) -> None:
 async def test_a_plan_is_refused_for_what_a_submission_is_refused(server: Server) -> None:
     status, problem = await server.call("POST", "/v1/jobs?plan=true", native("train", gpus=9))
     assert (status, problem["code"]) == (422, "can_never_fit")
+
+
+async def test_what_the_cluster_cannot_run_is_refused_before_it_is_submitted(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster's own knowledge, asked for a plan and for a submission alike."""
+
+    def vet(spec: JobSpec) -> Rejected | None:
+        if spec.workload.training is None:
+            return None
+        return Rejected("invalid_job", "no such model", field="spec.workload.training.model")
+
+    monkeypatch.setattr(server.cluster, "vet", vet, raising=False)
+    manifest = native("train")
+    assert (await plan(server, manifest))["starts_now"]
+    manifest["spec"]["workload"] = {"training": {"model": "nonesuch"}}
+    before = await server.log.head()
+    for path in ("/v1/jobs?plan=true", "/v1/jobs", "/v1/studies/forecast"):
+        status, told = await server.call("POST", path, manifest)
+        assert (status, told["code"]) == (422, "invalid_job"), path
+    assert await server.log.head() == before

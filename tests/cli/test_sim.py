@@ -212,3 +212,51 @@ def test_what_is_no_point_is_named_however_the_file_is_asked(
         assert ("odd (no system) was not predicted: bytes must be above 0" in ran.out) == (
             way != ("--leave-largest-out",)
         )
+
+
+LLM = ("--model", "gpt_7.5b", "--gpu", "A100-80", "--gpus", "16", "--nodes", "2", "--tensor", "8")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((*LLM, "--scheme", "ps"), "--scheme: is not used: gpt_7.5b"),
+        ((*LLM, "--compression", "fp16"), "--compression: is not used"),
+        ((*LLM, "--accumulate", "2"), "--accumulate: is not used"),
+        ((*LLM, "--servers", "2"), "--servers: is not used"),
+        ((*LLM, "--real-data"), "--real-data: is not used"),
+        ((*LLM, "--no-overlap"), "--overlap: is not used"),
+        ((*LLM, "--precision", "fp32"), "--precision: of gpt_7.5b must be one of fp16"),
+        (("--scheme", "ring", "--servers", "3"), "--servers: none of these schemes"),
+        (("--global-batch", "512"), "--global-batch: resnet50 trains data-parallel"),
+        (("--scheme", "ps", "--no-overlap"), "--overlap: nothing is known"),
+        (("--scheme", "ps", "--compression", "1bit"), "--scheme: has no meaning"),
+        (("--net", "25GbE"), "--net is between nodes"),
+        (("--transport", "rdma"), "--transport is between nodes"),
+        (("--gpus", "2", "--nodes", "2", "--link", "pcie3"), "--link is between the GPUs"),
+        (("--gpus", "16", "--nodes", "2", "--net", "infinband 240Gb"), "'infinband' is not known"),
+        (("--gpus", "16", "--nodes", "2", "--net", "turbo 100GbE"), "'turbo' is not known"),
+        (("--gpu", "A100-16GB"), "'16gb' is not known"),
+        (("--gpu", "Banana V100"), "'banana' is not known"),
+        (("--model", "gpt_175b"), "gpt_175b (3d) needs at least 2,"),
+        (("--batch", "100000"), "resnet50 (ring) needs at least"),
+    ],
+)
+def test_what_a_step_does_not_use_or_know_is_refused(
+    muster: Muster, options: tuple[str, ...], told: str
+) -> None:
+    ran = muster("sim", "step", *options)
+    assert (ran.code, ran.out) == (2, "")
+    assert told in ran.err
+
+
+@pytest.mark.parametrize(
+    "gpu", ["NVIDIA H100 80GB HBM3", "Tesla V100-PCIE-16GB", "GeForce RTX 2080 Ti", "K40m", "A800"]
+)
+def test_usual_names_of_gpus_are_taken(muster: Muster, gpu: str) -> None:
+    assert muster("sim", "step", "--gpu", gpu, "--gpus", "1").code == 0
+
+
+def test_the_precision_that_is_shown_is_the_one_that_was_computed(muster: Muster) -> None:
+    assert muster("sim", "step", *LLM, "--net", "8x200Gb HDR IB").out.startswith("gpt_7.5b, fp16,")
+    assert muster("sim", "step").out.startswith("resnet50, fp32,")

@@ -16,9 +16,10 @@ from simulator.topology import grid
 from simulator.training.exchange import HOST_LINK_GBS, plan
 from simulator.training.input_pipeline import HOST_COPY_GBS, TO_DEVICE_GBS, hand_over_s
 from simulator.training.models import MODELS, find_model
-from simulator.training.pace import Recipe, pace
+from simulator.training.pace import pace
 from simulator.training.placement import RDMA_SHARE, TCP_SHARE, Place
 from simulator.training.plans import Scheme
+from simulator.training.recipes import BadRecipe, Recipe
 
 PCIE = Place(find_gpu("P100"), find_link("pcie3"), 64, 16, find_network("25GbE"))
 ONE = replace(PCIE, ranks=1, nodes=1)
@@ -75,8 +76,8 @@ def test_without_prefetch_gpus_wait_until_their_batch_is_copied() -> None:
     parts = waiting.compute_s + waiting.straggler_s + waiting.exchange_s + waiting.input_s
     assert parts == pytest.approx(waiting.total_s)
     # Made-up samples are made on the device.
-    made_up = pace(Recipe("alexnet", batch=512, prefetch=False), ONE).step()
-    assert made_up.input_s == 0.0
+    with pytest.raises(BadRecipe, match="without real_data nothing is read"):
+        pace(Recipe("alexnet", batch=512, prefetch=False), ONE)
 
 
 def test_a_slow_pipeline_hides_what_is_copied_beside_it() -> None:

@@ -11,7 +11,7 @@ from simulator.gangs import Gang, Part, Work
 from simulator.happenings import Ended, Happening, Stopped
 from simulator.time_slicing import SWITCH_COST, WHOLE, Ask, Holder, speeds_of
 from simulator.topology import ClusterModel, Delays, NodeModel, parse_cluster
-from simulator.training.pace import Recipe
+from simulator.training.recipes import Recipe
 from tests.simulator.test_machine import At, Bench
 
 DELAYS = Delays(start_s=5.0, stop_s=2.0)

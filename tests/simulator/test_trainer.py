@@ -14,7 +14,7 @@ from simulator.topology import ClusterModel, parse_cluster
 from simulator.trainer import Trainer
 from simulator.training.checkpoints import Checkpointing
 from simulator.training.exchange import Scheme
-from simulator.training.pace import Recipe
+from simulator.training.recipes import Recipe
 
 
 def _cluster(oversubscription: float = 1.0, net: str = "25GbE") -> ClusterModel:

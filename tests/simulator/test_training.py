@@ -20,12 +20,13 @@ from simulator.training.checkpoints import (
     write_s,
 )
 from simulator.training.input_pipeline import input_rates, stall_share
-from simulator.training.layers import alexnet, inception_v3, resnet, vgg16
+from simulator.training.layers import Layers, alexnet, inception_v3, resnet, vgg16
 from simulator.training.llm import Llm, Parallel, iteration
 from simulator.training.models import MODELS, find_model, samples_per_s
-from simulator.training.pace import BadRecipe, Recipe, pace
+from simulator.training.pace import pace
 from simulator.training.placement import Place
 from simulator.training.plans import SCHEMES, Scheme
+from simulator.training.recipes import BadRecipe, Recipe
 from simulator.training.served_exchange import incast_s
 from simulator.training.step import compute_from, step
 from simulator.training.stragglers import SIGMA, slowest, slowest_exponential, slowest_on_nodes
@@ -68,10 +69,10 @@ def test_there_are_ten_fitted_constants_at_most() -> None:
     ],
 )
 def test_architectures_have_the_published_number_of_parameters(
-    layers: tuple[tuple[int, float], ...], millions: float, gigamacs: float
+    layers: Layers, millions: float, gigamacs: float
 ) -> None:
-    assert sum(params for params, _ in layers) / 1e6 == pytest.approx(millions, rel=0.001)
-    assert sum(macs for _, macs in layers) / 1e9 == pytest.approx(gigamacs, rel=0.01)
+    assert sum(layer.params for layer in layers) / 1e6 == pytest.approx(millions, rel=0.001)
+    assert sum(layer.macs for layer in layers) / 1e9 == pytest.approx(gigamacs, rel=0.01)
 
 
 def test_models_are_found_however_they_are_spelt() -> None:

@@ -49,3 +49,16 @@ def test_a_job_whose_model_nobody_knows_keeps_its_length():
 
     assert lengths("4x8:H100:400GbE", trace, "V100-32:10GbE") == [HOUR, HOUR]
     assert lengths("4x8:H100:400GbE", jobs("resnet50")) == [HOUR]
+
+
+def test_a_model_that_does_not_fit_the_studied_gpus_is_refused_and_counted():
+    trace = jobs("gpt_1.7b", "resnet50")
+    found = run(
+        trace,
+        equal_nodes(*parse_nodes("4x8:V100:25GbE")),
+        policy_named("fifo"),
+        recorded_on="A100-80:25GbE",
+    )
+    assert list(found.refused) == [0]
+    assert "gpt_1.7b needs at least" in found.refused[0]
+    assert found.finished[1] > found.started[1]
