@@ -140,6 +140,9 @@ _WORDS = frozenset(
         "nic",
         "nics",
         "node",
+        "v2",
+        "v3",
+        "v4",
     ]
 )
 _FIGURE = re.compile(r"(\d+x)?\d+(\.\d+)?(x|g|gb|gbe|gbps|gbit)?")
