@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from adapters.kubernetes.marks import Document, is_terminating
 from adapters.kubernetes.plan import Observed, Ref
-from adapters.kubernetes.site import Binding
+from adapters.kubernetes.site import VISIBLE_DEVICES, Binding
 from controlplane.effects import ranks_to_run
 from controlplane.job import Job
 from controlplane.model import Slot
@@ -20,8 +20,6 @@ SCHEDULER = "muster"
 # Which devices a rank was given, for people and for those who set devices up.
 DEVICES = "muster.dev/devices"
 NODE = "muster.dev/node"
-# What makes NVIDIA's container runtime show these devices and no others.
-VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 
 
 class Bind(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 from adapters.kubernetes import gang_schedulers, supplies
 from adapters.kubernetes.marks import INSTANCE, JOB_ID, Document, Mark
 from adapters.kubernetes.pods import Notice, RolePods, notices
-from adapters.kubernetes.site import Owner, Site
+from adapters.kubernetes.site import Owner, Site, sharing, unbound
 from controlplane.attempt import Attempt
 from controlplane.job import Job
 from controlplane.kinds.kind import Files, Gang, Kind, Service, Told
@@ -62,7 +62,12 @@ class Rendering:
         """The pod of a rank of the current attempt."""
         attempt = self._attempt
         mark = Mark(self.job.id, attempt.number, rank, attempt.ranks[rank].incarnation)
-        binding = self.site.bind(attempt.placement[rank])
+        slot, share = attempt.placement[rank], attempt.share(rank)
+        binding = self.site.bind(slot)
+        # Where another scheduler chooses the node, its devices are not ours to show.
+        if share and self.site.bind is not unbound:
+            role, _ = self.job.spec.role_of(rank)
+            binding = sharing(binding, slot, share, role.gpu_memory_mib)
         document = self._role_pods(rank).pod(self.told(rank), mark.labels(), binding)
         return self._ours(document)
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from adapters.kubernetes.gang_schedulers import membership
-from adapters.kubernetes.site import Binding, Site
+from adapters.kubernetes.site import Binding, Site, unbound
 from adapters.kubernetes.supplies import supplied
 from controlplane.kinds.kind import Files, Told
 from controlplane.kinds.pod_group import over_ssh
 from controlplane.model import JobSpec, RestartRule, RestartScope, Role
 from controlplane.quantities import NOTHING, parse
-from controlplane.requests import Quantities, pod_requests, supplies_of
+from controlplane.requests import GPU_RESOURCES, Quantities, pod_requests, supplies_of
 
 # How the kubelet restarts containers for each rule. The kubelet knows no exit codes, and where the
 # whole gang starts again it must not start a part of it by itself.
@@ -114,7 +114,7 @@ class RolePods:
         found = []
         for index, container in enumerate(self._containers):
             speaks = index == self._speaker
-            changed = dict(container)
+            changed = without_gpus(container) if binding.shares_device else dict(container)
             if speaks or told.all_containers:
                 changed["env"] = environment(container, told, binding)
             if speaks and told.command and not (container.get("command") or container.get("args")):
@@ -143,6 +143,10 @@ class RolePods:
             spec["schedulerName"] = self._scheduler
         if binding.node:
             spec["nodeName"] = binding.node
+        if binding.shares_device:
+            # Kubernetes adds these to pods that request GPUs, and this one requests none.
+            ours = [{"key": name, "operator": "Exists"} for name in GPU_RESOURCES]
+            spec["tolerations"] = [*(spec.get("tolerations") or ()), *ours]
 
     def _name(self, spec: dict[str, Any], told: Told) -> None:
         if told.hostname:
@@ -212,10 +216,23 @@ def environment(
     for name, value in (*told.env.items(), *binding.env.items()):
         ours[name] = {"name": name, "value": value}
     set_already = {each["name"] for each in own}
-    for name, value in told.env_if_unset.items():
+    for name, value in (*told.env_if_unset.items(), *binding.env_if_unset.items()):
         if name not in set_already:
             ours.setdefault(name, {"name": name, "value": value})
     return [*(each for each in own if each["name"] not in ours), *ours.values()]
+
+
+def without_gpus(container: Mapping[str, Any]) -> dict[str, Any]:
+    """The container without requests for whole GPUs."""
+    resources = container.get("resources") or {}
+    kept = {
+        part: {name: amount for name, amount in amounts.items() if name not in GPU_RESOURCES}
+        if part in ("limits", "requests")
+        else amounts
+        for part, amounts in resources.items()
+        if amounts is not None
+    }
+    return {**container, "resources": kept} if kept != resources else dict(container)
 
 
 def notices(spec: JobSpec, role: Role, site: Site) -> list[Notice]:
@@ -226,6 +243,10 @@ def notices(spec: JobSpec, role: Role, site: Site) -> list[Notice]:
     if asked:
         told = f"the pods of {role.name} have restartPolicy {used}, by their role's rule {role.restart}; {asked!r} in the template is not used"
         found.append(Notice("SetPodTemplateRestartPolicy", told, "Warning"))
+    if role.shares_device and site.bind is unbound:
+        chooser = site.gang or site.scheduler or "the cluster's scheduler"
+        told = f"the pods of {role.name} share GPUs, which {chooser} has to give them; Muster does so only where it binds pods itself (--scheduler muster)"
+        found.append(Notice("GPUSharingLeftToScheduler", told, "Warning"))
     asked, ours = template.get("schedulerName"), site.gang or site.scheduler
     if ours and asked and asked != ours:
         used = scheduler_of(spec, role.template, site)

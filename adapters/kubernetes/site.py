@@ -13,6 +13,39 @@ class Binding(NamedTuple):
     # Variables that show the rank its devices, and annotations for those who set devices up.
     env: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
+    # Variables that stand only where the person set none.
+    env_if_unset: Mapping[str, str] = {}
+    # A pod that shares a device asks its kubelet for none: that would be a whole one.
+    shares_device: bool = False
+
+
+# What makes NVIDIA's container runtime show these devices and no others.
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+# The thousandths of its device that a rank was given, for people and for those who set devices up.
+SHARE = "muster.dev/gpu-share"
+
+
+def sharing(binding: Binding, slot: Slot, share: int, memory_mib: int) -> Binding:
+    """A pod that has a share of a device, in thousandths, and may have asked for it by memory.
+
+    The container runtime shows it the device that Muster chose. Kubelets give away whole devices
+    only, so none is asked for. What the pod should stay within is told to its program, and to CUDA
+    MPS, which keeps it to that on nodes where its daemon runs.
+    """
+    limits = {
+        "MUSTER_GPU_SHARE": f"{share / 1_000:g}",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{share / 10:g}",
+    }
+    if memory_mib:
+        limits["MUSTER_GPU_MEMORY_MIB"] = str(memory_mib)
+        # Within the container the device that it sees is its first one.
+        limits["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={memory_mib}M"
+    return binding._replace(
+        env={**binding.env, VISIBLE_DEVICES: str(slot.devices[0])},
+        annotations={**binding.annotations, SHARE: str(share)},
+        env_if_unset=limits,
+        shares_device=True,
+    )
 
 
 def unbound(slot: Slot) -> Binding:

@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 
+from adapters.kubernetes.binding import BINDINGS
 from adapters.kubernetes.pods import environment
 from adapters.kubernetes.site import Binding, Site, owner
+from controlplane import events as e
 from controlplane.kinds.kind import Files, Kind, Told
 from controlplane.model import RestartRule, Role, Slot
 from tests.adapters.kubernetes.jobs import PLAIN, job, rendering, role, spec
+from tests.gangs import on, queued, then
 
 
 def telling(told: Told, files: tuple[Files, ...] = ()) -> Kind:
@@ -136,6 +139,52 @@ def test_a_site_binds_pods_and_shows_them_their_devices() -> None:
     assert (found["nodeName"], found["schedulerName"]) == ("node-0", "muster")
     assert ("NVIDIA_VISIBLE_DEVICES", "0,1") in env(found["containers"][0])
     assert [notice.reason for notice in rendered.notices()] == ["SetPodTemplateSchedulerName"]
+
+
+GPU_LIMITS = {"limits": {"nvidia.com/gpu": 1, "cpu": "2"}, "requests": {"nvidia.com/gpu": 1}}
+
+
+@pytest.mark.parametrize("devices", ["kubelet", "muster"])
+def test_a_pod_that_shares_a_device_sees_it_and_asks_for_no_whole_one(devices: str) -> None:
+    mine = {"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "60"}
+    container = {"name": "main", "resources": GPU_LIMITS, "env": [mine]}
+    quarter = role("Quarter", 1, gpu_share=250, template={"spec": {"containers": [container]}})
+    memory = role("Memory", 1, gpu_memory_mib=8192)
+    whole = role("Whole", 1, gpus=1)
+    asked = spec(quarter, memory, whole)
+    place = e.GangPlaced("job-1", 1, on("n0:3", "n1:0", "n1:1"), (250, 512, 0))
+    site = Site(scheduler="muster", bind=BINDINGS[devices])
+    made = rendering(then(queued(asked), 0.0, place), site)
+
+    shares, by_memory, not_shared = (made.pod(rank) for rank in range(3))
+    (first,) = shares["spec"]["containers"]
+    assert shares["metadata"]["annotations"]["muster.dev/gpu-share"] == "250"
+    assert {"key": "nvidia.com/gpu", "operator": "Exists"} in shares["spec"]["tolerations"]
+    assert "tolerations" not in not_shared["spec"]
+    assert first["resources"] == {"limits": {"cpu": "2"}, "requests": {}}
+    assert dict(env(first)) == {
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "60",
+        "RANK": "0",
+        "NVIDIA_VISIBLE_DEVICES": "3",
+        "MUSTER_GPU_SHARE": "0.25",
+    }
+    assert dict(env(by_memory["spec"]["containers"][0])) == {
+        "RANK": "1",
+        "NVIDIA_VISIBLE_DEVICES": "0",
+        "MUSTER_GPU_SHARE": "0.512",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "51.2",
+        "MUSTER_GPU_MEMORY_MIB": "8192",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=8192M",
+    }
+    assert "MUSTER_GPU_SHARE" not in dict(env(not_shared["spec"]["containers"][0]))
+
+
+def test_where_another_scheduler_places_pods_sharing_is_left_to_it_with_a_warning() -> None:
+    shared = spec(role("Quarter", 1, gpu_share=250))
+    place = e.GangPlaced("job-1", 1, on("n0:3"), (250,))
+    made = rendering(then(queued(shared), 0.0, place), Site())
+    assert "NVIDIA_VISIBLE_DEVICES" not in dict(env(made.pod(0)["spec"]["containers"][0]))
+    assert [notice.reason for notice in made.notices()] == ["GPUSharingLeftToScheduler"]
 
 
 @pytest.mark.parametrize(
