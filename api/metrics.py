@@ -42,6 +42,8 @@ class Numbers(Struct, frozen=True, kw_only=True):
     queues: dict[str, tuple[int, float]]
     # Rank size -> the part of the free GPUs that such ranks cannot use.
     fragmentation: dict[str, float]
+    # Code of the reason -> jobs that are set aside for it, and the GPUs that they ask for.
+    unschedulable: dict[str, tuple[int, int]]
     # Gangs that hold GPUs while they wait for lost ranks to be replaced.
     stranded: int
 
@@ -73,8 +75,18 @@ def numbers_of(world: World) -> Numbers:
             for name in world.queues
         },
         fragmentation={str(size): part for size, part in by_size(world.free).items()},
+        unschedulable=_unschedulable(world),
         stranded=len(world.crippled),
     )
+
+
+def _unschedulable(world: World) -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for job in map(world.jobs.__getitem__, world.by_phase[Phase.UNSCHEDULABLE]):
+        code = "" if job.obstacle is None else job.obstacle.code
+        jobs, gpus = found.get(code, (0, 0))
+        found[code] = jobs + 1, gpus + job.spec.gpus
+    return found
 
 
 class Metrics:
@@ -88,6 +100,12 @@ class Metrics:
         self._held = gauge("muster_queue_gpus_used", "GPUs that a queue's jobs hold.", "queue")
         self._fragments = gauge(
             "muster_gpu_fragmentation", "Free GPUs that ranks of a size cannot use, 0 to 1.", "size"
+        )
+        self._aside = gauge(
+            "muster_jobs_unschedulable", "Jobs that are set aside, by the reason.", "reason"
+        )
+        self._aside_gpus = gauge(
+            "muster_gpus_unschedulable", "GPUs that jobs ask for that are set aside.", "reason"
         )
         self._stranded = gauge(
             "muster_gangs_stranded", "Gangs that wait for lost ranks to be replaced."
@@ -158,7 +176,10 @@ class Metrics:
     def show(self, numbers: Numbers | None, *, leads: bool) -> None:
         """Sets the gauges; where nobody leads or follows there are no numbers to show."""
         self._leads.set(leads)
-        for gauge in (self._jobs, self._gpus, self._nodes, self._waiting, self._held):
+        for gauge in (
+            self._jobs, self._gpus, self._nodes, self._waiting, self._held, self._aside,
+            self._aside_gpus,
+        ):  # fmt: skip
             gauge.clear()
         if numbers is None:
             return
@@ -175,6 +196,9 @@ class Metrics:
             self._held.labels(queue).set(held)
         for size, part in numbers.fragmentation.items():
             self._fragments.labels(size).set(part)
+        for code, (jobs, gpus) in numbers.unschedulable.items():
+            self._aside.labels(code).set(jobs)
+            self._aside_gpus.labels(code).set(gpus)
         self._stranded.set(numbers.stranded)
 
     def show_server(self, *, watchers: int, dropped: int, commands: int) -> None:

@@ -31,10 +31,10 @@ from cli.pod_names import PodNames
 from cli.settings import DEFAULT_HOST, read_settings, reason
 from cli.sources import Kind, Source, open_postgres
 from cli.supervisor import Supervisor
-from controlplane.devices import WHOLE
 from controlplane.engine import EngineOptions
 from controlplane.errors import LogUnavailable
 from controlplane.ports import Cluster, EventLog, SearchableLog, Telemetry
+from controlplane.queries import gpus_wanted
 from simulator.topology import ClusterModel
 from simulator.virtual_time import VirtualTime
 from studies.accuracy import Ledger
@@ -242,9 +242,7 @@ def _waiting_gpus(control: Control) -> int:
     """GPUs that queued gangs ask for; autoscaled pools grow by it."""
     if control.engine is None:
         return 0
-    world = control.engine.world
-    specs = (world.jobs[waiting[-1]].spec for line in world.waiting.values() for waiting in line)
-    return -(-sum(spec.gpu_milli for spec in specs) // WHOLE)
+    return gpus_wanted(control.engine.world)
 
 
 async def _time_at(log: EventLog, position: int) -> float | None:

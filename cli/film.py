@@ -96,5 +96,7 @@ class _Screen:
             f"{len(world.by_phase[phase])} {phase.value.lower()}"
             for phase in (Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.RESTARTING)
         )
+        if aside := len(world.by_phase[Phase.UNSCHEDULABLE]):
+            counts += f", {aside} unschedulable"
         at = world.at if self._now is None else max(world.at, self._now)
         return f"{stamp(at)}  event {world.position}  {counts}; {world.free.total} GPUs free"

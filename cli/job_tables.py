@@ -75,6 +75,8 @@ def note(job: JobView, now: float) -> str:
     match job.phase:
         case Phase.QUEUED:
             return f"waits for {span(now - job.queued_at)}"
+        case Phase.UNSCHEDULABLE:
+            return job.message
         case Phase.STARTING:
             return f"{job.ranks_running} of {job.ranks} ranks are up"
         case Phase.RUNNING:

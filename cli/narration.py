@@ -7,6 +7,7 @@ from cli.tables import gpu_count
 from controlplane import events as e
 from controlplane.attempt import asked_gpus
 from controlplane.model import Exit, JobSpec, Restart, Slot
+from controlplane.obstacles import in_words
 from controlplane.sharing import Queue
 
 NAMES_MAX = 4
@@ -69,6 +70,10 @@ def _tell_of_job(event: e.JobEvent) -> str:
             return f"attempt {attempt} placed on {_nodes(placement, shares)}"
         case e.GangHeld(message=message):
             return f"waits: {message}"
+        case e.JobUnschedulable(obstacle=obstacle):
+            return f"set aside as unschedulable: {in_words(obstacle)}"
+        case e.JobSchedulable():
+            return "can be scheduled again, and is back at its place in the queue"
         case e.RanksReplaced(ranks=ranks, slots=slots):
             nodes = ", ".join(sorted({slot.node for slot in slots}))
             return f"{_ranks(len(ranks))} that were lost go to {nodes}"

@@ -25,6 +25,7 @@ FLEXIBLE_MIN = 8
 
 PHASE_STYLES = {
     "Queued": "yellow",
+    "Unschedulable": "red",
     "Starting": "cyan",
     "Running": "green",
     "Restarting": "magenta",

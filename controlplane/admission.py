@@ -6,10 +6,15 @@ is its kind's business; here are the rules for every job, whatever it was submit
 
 from controlplane.commands import SubmitJob
 from controlplane.errors import Rejected
+from controlplane.events import SETS_ASIDE
+from controlplane.job_life import scaled
 from controlplane.kinds.checking import problems
 from controlplane.model import JobSpec
+from controlplane.scheduling.gangs import elastic_role
 from controlplane.scheduling.placement import why_never_fits
+from controlplane.scheduling.schedulability import flavors_of
 from controlplane.scheduling.shortage import why_never_enough
+from controlplane.scheduling.topology import NODE
 from controlplane.world import World
 
 
@@ -28,6 +33,8 @@ def admit(world: World, command: SubmitJob) -> None:
             field="metadata.name",
         )
     require_queue(world, command.spec.queue)
+    if world.rules >= SETS_ASIDE:
+        require_known(world, command.spec)
     require_fit(world, command.spec)
 
 
@@ -41,17 +48,58 @@ def require_queue(world: World, queue: str) -> None:
         )
 
 
+def require_known(world: World, spec: JobSpec) -> None:
+    """What a job names must be something that there is, where that is known.
+
+    A node that it names may come one day; a level that the policy does not have, a flavour that
+    neither node nor quota has, and a device that a present node does not have are mistakes.
+    """
+    ask, levels = spec.scheduling.topology, (*world.policy.levels, NODE)
+    for field in ("required", "preferred", "slice_level"):
+        level = getattr(ask, field)
+        if level and level not in levels:
+            raise Rejected(
+                "unknown_topology_level",
+                f"there is no topology level {level!r}; the levels are: {', '.join(levels)}",
+                field=f"spec.scheduling.topology.{field}",
+            )
+    if not world.surveyed or not world.nodes_by_size:
+        return
+    if unknown := [name for name in spec.scheduling.flavors if name not in flavors_of(world)]:
+        known = ", ".join(flavors_of(world)) or "none, because no node says what its GPUs are"
+        raise Rejected(
+            "unknown_flavor",
+            f"there are no GPUs of flavour {unknown[0]!r}; the flavours are: {known}",
+            field="spec.scheduling.flavors",
+        )
+    for role in spec.roles:
+        node = world.nodes.get(role.node)
+        if node is None or node.removed:
+            continue
+        for device in role.devices:
+            if device >= node.info.gpus:
+                have = f"0 to {node.info.gpus - 1}" if node.info.gpus else "none"
+                raise Rejected(
+                    "no_such_device",
+                    f"node {node.name} has no device {device}; its devices are: {have}",
+                    field=f"spec.roles[{role.name}].devices",
+                )
+
+
 def require_fit(world: World, spec: JobSpec) -> None:
     """A gang that no future of this cluster could hold is refused, rather than left to wait."""
+    # An elastic gang starts with as few ranks as it can do with.
+    if elastic := elastic_role(spec):
+        spec = scaled(spec, *elastic)
     ceiling = world.queues[spec.queue].gpus_max
     if ceiling is not None and spec.gpus > ceiling:
         raise Rejected(
             "can_never_fit",
             f"the gang needs {spec.gpus} GPUs; queue {spec.queue} may hold at most {ceiling}",
         )
-    # Until every node has been reported nothing can be ruled out. Where even as many ranks of the
+    # Until every node has been reported, or while there is none, nothing can be ruled out. Where even as many ranks of the
     # largest kind find room as there are ranks at all, there is nothing to look for.
-    if not world.surveyed:
+    if not world.surveyed or not world.nodes_by_size:
         return
     size = largest = 0
     for role in spec.roles:

@@ -24,6 +24,8 @@ EVENT_TYPES: dict[str, type[e.Event]] = {
         e.JobSubmitted,
         e.GangPlaced,
         e.GangHeld,
+        e.JobUnschedulable,
+        e.JobSchedulable,
         e.StepPassed,
         e.ProtectionEnded,
         e.RanksReplaced,

@@ -48,7 +48,14 @@ from controlplane.faults import (
     to_blame,
 )
 from controlplane.image import Receipt
-from controlplane.initiative import MAKES_ROOM, leaves_room, next_due, one_pass
+from controlplane.initiative import (
+    MAKES_ROOM,
+    leaves_room,
+    next_due,
+    one_pass,
+    review,
+    review_and_pass,
+)
 from controlplane.job import Job
 from controlplane.lines import Waiting
 from controlplane.ports import Clock, Cluster, EventLog
@@ -193,7 +200,7 @@ class Engine:
             asked.own = False
         else:
             options, passes = self._options, self._leaves_room(asked.now)
-            starts = e.EngineStarted(self._epoch, options.release, options.address, passes)
+            starts = e.EngineStarted(self._epoch, options.release, options.address, passes, e.RULES)
             asked.started = starts
         step = await self._decide_together(asked)
         if step.batch:
@@ -233,7 +240,7 @@ class Engine:
                 return step
 
     def _decide_all(self, asked: "_Asked") -> "_Step":
-        """All that is in, then what is due, then who starts."""
+        """All that is in, then what is due, then who could start at all, then who starts."""
         step = self._begin(asked.now)
         if asked.started is not None:
             step.record(Decided([asked.started]))
@@ -257,7 +264,10 @@ class Engine:
         if not asked.passes:
             return step
         # Who is next is asked once all are in that came together.
-        if not asked.rest and (asked.makes_room or step.makes_room):
+        if asked.rest:
+            return step
+        self._review(step)
+        if asked.makes_room or step.makes_room:
             self._place_gangs(step)
         return step
 
@@ -312,7 +322,7 @@ class Engine:
         return to_blame(
             image,
             asked.now,
-            one_pass,
+            review_and_pass,
             lambda world, job, now: decide(world, ReportError(job=job, where="", error=""), now),
         )
 
@@ -427,6 +437,11 @@ class Engine:
                 self._fail_job(step, fault_of(error, job.id, DUE), error, must=True)
             else:
                 step.record(decided)
+
+    def _review(self, step: "_Step") -> None:
+        step.doing(SCHEDULE, "")
+        for decided in review(self.world, step.now):
+            step.record(decided)
 
     def _place_gangs(self, step: "_Step") -> None:
         step.doing(SCHEDULE, "")

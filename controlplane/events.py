@@ -8,7 +8,16 @@ from typing import ClassVar
 
 import msgspec
 
-from controlplane.model import Cause, CleanPods, Exit, JobSpec, NodeInfo, Placement, Restart
+from controlplane.model import (
+    Cause,
+    CleanPods,
+    Exit,
+    JobSpec,
+    NodeInfo,
+    Obstacle,
+    Placement,
+    Restart,
+)
 from controlplane.sharing import Policy, Queue
 
 
@@ -74,6 +83,19 @@ class GangHeld(JobEvent, frozen=True):
     message: str
     needed: int | None = None
     available: int | None = None
+
+
+class JobUnschedulable(JobEvent, frozen=True):
+    """The job could not start on the cluster as it is, even if nothing ran: it is set aside.
+
+    It comes again when the job is set aside already and the reason is another one.
+    """
+
+    obstacle: Obstacle
+
+
+class JobSchedulable(JobEvent, frozen=True):
+    """Nothing but other jobs keeps it from starting any more: it is back at its place in line."""
 
 
 class RanksReplaced(JobEvent, frozen=True):
@@ -373,6 +395,12 @@ class TimePassed(Event, frozen=True):
         return "cluster"
 
 
+# By which rules an engine decides, where they have changed: logs of older engines are decided again
+# by the rules that held then. 1: jobs that could not start if nothing ran are set aside.
+SETS_ASIDE = 1
+RULES = SETS_ASIDE
+
+
 class EngineStarted(Event, frozen=True):
     """A control plane began to lead; what it decides from here on is this release's doing."""
 
@@ -383,6 +411,7 @@ class EngineStarted(Event, frozen=True):
     # Whether a scheduling pass follows though nothing else made room: a step was cut off before its
     # own. A start by itself decides nothing that would not have been decided without it.
     passes: bool = True
+    rules: int = 0
 
     @property
     def stream(self) -> str:

@@ -21,7 +21,7 @@ from controlplane import events as e
 from controlplane.draft import Decided
 from controlplane.errors import Rejected
 from controlplane.image import Image
-from controlplane.job import ACTIVE, Job, Phase
+from controlplane.job import ACTIVE, WAITING, Job
 from controlplane.world import World
 
 TEXT_LENGTH_MAX = 500
@@ -116,7 +116,7 @@ def to_blame(image: Image, now: float, one_pass: OnePass, set_aside: SetAside) -
         return False
 
     suspects = [job.id for job in sorted(image.jobs, key=_latest_first) if _takes_part(job)]
-    waiting = {job.id for job in image.jobs if job.phase is Phase.QUEUED}
+    waiting = {job.id for job in image.jobs if job.phase in WAITING}
     blamed: list[str] = []
     while raises(blamed):
         if len(blamed) >= BLAMED_MAX:
@@ -137,11 +137,11 @@ def to_blame(image: Image, now: float, one_pass: OnePass, set_aside: SetAside) -
 
 
 def _takes_part(job: Job) -> bool:
-    return job.phase is Phase.QUEUED or job.phase in ACTIVE
+    return job.phase in WAITING or job.phase in ACTIVE
 
 
 def _latest_first(job: Job) -> tuple[bool, int]:
-    return job.phase is not Phase.QUEUED, -job.submitted_as
+    return job.phase not in WAITING, -job.submitted_as
 
 
 def _take(world: World, decided: Decided, now: float) -> None:

@@ -66,6 +66,7 @@ class Image(Value, frozen=True, kw_only=True):
     leader: str = ""
     # Queue, GPUs times seconds that its removed jobs have had, faded by then, and when that was.
     usage: tuple[tuple[str, float, float], ...] = ()
+    rules: int = 0
 
 
 class Sheet(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):

@@ -7,13 +7,14 @@ there is one place that says which decisions a step makes, and after what.
 from collections.abc import Iterator
 
 from controlplane import events as e
-from controlplane.draft import Decided
+from controlplane.draft import Decided, Draft
 from controlplane.enactment import enact
 from controlplane.job import Job
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.decisions import Replace, Start
 from controlplane.scheduling.growth import grow
 from controlplane.scheduling.hopes import may_decide
+from controlplane.scheduling.schedulability import changes
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.settling import due
 from controlplane.world import World
@@ -25,6 +26,8 @@ MAKES_ROOM: frozenset[type[e.Event]] = frozenset(
         e.JobSubmitted,
         e.JobRequeued,
         e.JobScaled,
+        e.JobUnschedulable,
+        e.JobSchedulable,
         e.JobCancelled,
         e.JobSuspended,
         e.JobFailed,
@@ -54,6 +57,23 @@ def next_due(world: World, now: float) -> Decided:
     return decided
 
 
+def review(world: World, now: float) -> Iterator[Decided]:
+    """Sets waiting jobs aside that could not start if nothing ran, and takes back those that could.
+
+    Each decision is to be taken into the world before the next one is asked for. Where nothing has
+    changed that they hang on, nothing is looked at; see `schedulability`.
+    """
+    if not (world.review_all or world.to_review):
+        return
+    for job, obstacle in changes(world):
+        draft = Draft(job, now, world.position)
+        if obstacle is None:
+            draft.add(e.JobSchedulable(job.id))
+        else:
+            draft.add(e.JobUnschedulable(job.id, obstacle))
+        yield draft
+
+
 def one_pass(world: World, now: float) -> Iterator[Decided]:
     """The events of one scheduling pass, decision by decision.
 
@@ -73,6 +93,12 @@ def one_pass(world: World, now: float) -> Iterator[Decided]:
     if world.growing:
         for event in grow(snapshot, decisions):
             yield Decided([event])
+
+
+def review_and_pass(world: World, now: float) -> Iterator[Decided]:
+    """What a step does about waiting jobs, where something has made room."""
+    yield from review(world, now)
+    yield from one_pass(world, now)
 
 
 def leaves_room(world: World, now: float) -> bool:

@@ -4,12 +4,20 @@ from typing import Any
 
 from controlplane.attempt import AttemptState
 from controlplane.attempt_life import count_holding, count_up
-from controlplane.job import Job, Phase
+from controlplane.job import WAITING, Job, Phase
 from controlplane.tenancy import Tenancy
 
 _SAME = ("ids", "by_phase", "live", "growing", "endings", "tenants", "nodes_by_size", "_due_at")
 _SAME_KEYS = ("claimed", "quarantined", "stopping", "shrinking", "exclusive", "crippled")
-_SAME_UNLESS_EMPTY = ("waiting", "used", "used_parts", "used_flavors", "holders")
+_SAME_UNLESS_EMPTY = (
+    "groups",
+    "by_need",
+    "waiting",
+    "used",
+    "used_parts",
+    "used_flavors",
+    "holders",
+)
 
 
 def check_indexes(world: Tenancy, twin: Tenancy) -> None:
@@ -40,8 +48,10 @@ def check_job(job: Job) -> None:
     if job.phase in (Phase.STARTING, Phase.RUNNING):
         assert attempt is not None, job
         assert attempt.state.value == job.phase.value, job
-    if job.phase is Phase.QUEUED:
+    if job.phase in WAITING:
         assert job.live_attempt is None, job
+    assert (job.phase is Phase.UNSCHEDULABLE) == (job.obstacle is not None), job
+    assert (job.obstacle is None) == (job.set_aside_at is None), job
     if attempt is not None:
         assert attempt.up == count_up(attempt), job
         assert attempt.holding == count_holding(attempt), job

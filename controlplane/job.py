@@ -15,11 +15,13 @@ from enum import StrEnum
 
 from controlplane import events as e
 from controlplane.attempt import Attempt, AttemptState
-from controlplane.model import JobSpec, Restart, Value
+from controlplane.model import JobSpec, Obstacle, Restart, Value
 
 
 class Phase(StrEnum):
     QUEUED = "Queued"
+    # It waits outside its line: it could not start on the cluster as it is, even if nothing ran.
+    UNSCHEDULABLE = "Unschedulable"
     STARTING = "Starting"
     RUNNING = "Running"
     RESTARTING = "Restarting"
@@ -32,7 +34,8 @@ class Phase(StrEnum):
 # What holds a job for which others are giving way.
 CLAIMED = "waiting_for_victims"
 ACTIVE = (Phase.STARTING, Phase.RUNNING)
-AWAKE = (Phase.QUEUED, *ACTIVE, Phase.RESTARTING)
+WAITING = (Phase.QUEUED, Phase.UNSCHEDULABLE)
+AWAKE = (*WAITING, *ACTIVE, Phase.RESTARTING)
 UNFINISHED = (*AWAKE, Phase.SUSPENDED)
 FINISHED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
 
@@ -40,6 +43,8 @@ FINISHED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
 # the back-off to pass and for the last attempt to be gone; a resumed job goes through it too.
 TRANSITIONS: dict[tuple[Phase, type[e.Event]], Phase] = {
     (Phase.QUEUED, e.GangPlaced): Phase.STARTING,
+    **{(phase, e.JobUnschedulable): Phase.UNSCHEDULABLE for phase in WAITING},
+    (Phase.UNSCHEDULABLE, e.JobSchedulable): Phase.QUEUED,
     (Phase.STARTING, e.GangStarted): Phase.RUNNING,
     **{(phase, e.JobRestarting): Phase.RESTARTING for phase in ACTIVE},
     (Phase.RESTARTING, e.JobRequeued): Phase.QUEUED,
@@ -120,6 +125,9 @@ class Job(Value, frozen=True, kw_only=True):
     stopped_engine: str = ""
     # Nothing is decided for it by itself any more; it can only be deleted.
     quarantined: bool = False
+    # Why it is set aside, and since when; None while it is not.
+    obstacle: Obstacle | None = None
+    set_aside_at: float | None = None
 
     @property
     def finished(self) -> bool:

@@ -58,6 +58,16 @@ def _held(job: Job, event: e.GangHeld, at: float, position: int) -> Job:
     return replace(job, held=event.code)
 
 
+def _unschedulable(job: Job, event: e.JobUnschedulable, at: float, position: int) -> Job:
+    since = at if job.set_aside_at is None else job.set_aside_at
+    phase, obstacle = _to(job, e.JobUnschedulable), event.obstacle
+    return replace(job, phase=phase, obstacle=obstacle, set_aside_at=since, held="")
+
+
+def _schedulable(job: Job, event: e.JobSchedulable, at: float, position: int) -> Job:
+    return replace(job, phase=_to(job, e.JobSchedulable), obstacle=None, set_aside_at=None)
+
+
 def _step_passed(job: Job, event: e.StepPassed, at: float, position: int) -> Job:
     return replace(job, attempt=replace(_attempt(job), step_at=event.next_at))
 
@@ -128,6 +138,8 @@ def _cancelled(job: Job, event: e.JobCancelled, at: float, position: int) -> Job
 
 
 def _finished(job: Job, event: e.JobEvent, at: float, *, reason: str, message: str) -> Job:
+    if job.obstacle is not None:
+        job = replace(job, obstacle=None, set_aside_at=None)
     return replace(
         job,
         phase=_to(job, type(event)),
@@ -187,6 +199,8 @@ def _suspended(job: Job, event: e.JobSuspended, at: float, position: int) -> Job
     )
     if job.crippled_at is not None:
         asleep = replace(asleep, crippled_at=None)
+    if job.obstacle is not None:
+        asleep = replace(asleep, obstacle=None, set_aside_at=None)
     if event.reason:
         return replace(asleep, reason=event.reason, message=event.message)
     return asleep
@@ -241,6 +255,8 @@ EVOLVE: dict[type[e.Event], Callable[[Job, Any, float, int], Job]] = {
     e.RanksAdded: _ranks_added,
     e.RanksReplaced: _ranks_replaced,
     e.GangHeld: _held,
+    e.JobUnschedulable: _unschedulable,
+    e.JobSchedulable: _schedulable,
     e.StepPassed: _step_passed,
     e.ProtectionEnded: _protection_ended,
     e.AttemptEnded: _attempt_ended,

@@ -71,6 +71,20 @@ def expected_s(spec: JobSpec, policy: Policy) -> float:
     return policy.estimate_s_default
 
 
+# What two jobs have in common that could start, if nothing ran, on the same clusters.
+Need = tuple[object, ...]
+
+
+def need_of(spec: JobSpec) -> Need:
+    """What the job needs of a cluster and of its queue's quotas, wherever it stands in line."""
+    roles, asks = spec.roles, spec.scheduling
+    if len(roles) == 1 and spec.min_available is None and says_nothing(spec):
+        role = roles[0]
+        if not _is_special(role) and about_places(asks) is PLAIN_SCHEDULING:
+            return spec.queue, role.replicas, role.gpus
+    return spec.queue, shape_of(spec, by_request=True)
+
+
 def shape_of(spec: JobSpec, *, by_request: bool = False) -> Shape:
     """With `by_request` also by all that their pods request, for where that has a quota."""
     roles = spec.roles

@@ -347,6 +347,47 @@ class Slot(Row, frozen=True):
     devices: tuple[int, ...] = ()
 
 
+class Remedy(StrEnum):
+    """What would let a job start that cannot start on the cluster as it is."""
+
+    # Nodes that the cluster has, and that take no work now, take work again.
+    NODES = "nodes"
+    # A pool that grows on demand has become large enough.
+    POOL = "pool"
+    # Its queue, or one above it, gets more quota.
+    QUOTA = "quota"
+    # The rest of its group has come.
+    GROUP = "group"
+    # The cluster gets other nodes, or the job asks for less.
+    OTHER = "other"
+
+
+class Obstacle(Value, frozen=True, kw_only=True):
+    """Why a job could not start even if nothing ran: a code, and what it is about.
+
+    `obstacles.py` puts it into words. A field that says nothing is left at its default.
+    """
+
+    code: str
+    remedy: Remedy = Remedy.OTHER
+    # How much it needs, and how much there is at most, of `resource`: ranks, gpus, gangs,
+    # gpu_memory_mib, or what pods request.
+    needed: int | None = None
+    available: int | None = None
+    resource: str = ""
+    role: str = ""
+    node: str = ""
+    devices: tuple[int, ...] = ()
+    level: str = ""
+    flavors: tuple[str, ...] = ()
+    # Labels that it asks of its nodes, with their values.
+    selector: tuple[tuple[str, str], ...] = ()
+    # Taints of nodes that would do otherwise, and that it does not tolerate.
+    taints: tuple[str, ...] = ()
+    queue: str = ""
+    group: str = ""
+
+
 # One slot a rank, in the order of the ranks.
 Placement = tuple[Slot, ...]
 

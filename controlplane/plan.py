@@ -14,10 +14,12 @@ from controlplane.job import Job
 from controlplane.job_life import begin
 from controlplane.lines import Line
 from controlplane.model import JobSpec, in_gpus
+from controlplane.obstacles import reason_of
 from controlplane.queries import AHEAD_MAX, look_at, name_for
 from controlplane.scheduling.fitting import Fit
 from controlplane.scheduling.gangs import Gang, memories_of
 from controlplane.scheduling.reasons import Reason
+from controlplane.scheduling.schedulability import obstacle_of_draft
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.views import Plan, PlannedRank
 from controlplane.world import World
@@ -30,6 +32,10 @@ def plan(world: World, command: SubmitJob) -> Plan:
     job = begin(Recorded(world.position + 1, world.at, submitted), submitted)
     if command.suspended:
         return _told(job, "it would be suspended until somebody resumes it")
+    obstacle = obstacle_of_draft(world, job)
+    if obstacle is not None:
+        told = reason_of(obstacle)
+        return _told(job, f"it would be set aside as unschedulable: {told.message}", reasons=[told])
     snapshot = _OneMore(world, job)
     outcome = look_at(snapshot, job)
     if outcome.starts is not None:

@@ -10,11 +10,13 @@ from controlplane.image import Node
 from controlplane.job import Job, Phase
 from controlplane.job_life import PLATFORM_ERROR
 from controlplane.model import JobSpec, in_gpus
+from controlplane.obstacles import in_words, reason_of
 from controlplane.requests import written
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.decisions import Claim, Hold, Start
 from controlplane.scheduling.fitting import Fit
 from controlplane.scheduling.reasons import Reason, reason
+from controlplane.scheduling.schedulability import present_obstacle, waits_for_nodes
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.views import (
     AttemptView,
@@ -33,7 +35,7 @@ AHEAD_MAX = 10
 
 
 def job_view(job: Job) -> JobView:
-    attempt, spec = job.attempt, job.spec
+    attempt, spec, obstacle = job.attempt, job.spec, job.obstacle
     return JobView(
         namespace=job.namespace,
         name=job.name,
@@ -42,8 +44,8 @@ def job_view(job: Job) -> JobView:
         queue=spec.queue,
         priority=spec.priority,
         phase=job.phase,
-        reason=job.reason,
-        message=job.message,
+        reason=job.reason if obstacle is None else obstacle.code,
+        message=job.message if obstacle is None else in_words(obstacle),
         gpus=asked_gpus(spec, attempt),
         ranks=spec.size,
         ranks_running=_running(attempt),
@@ -60,6 +62,7 @@ def job_view(job: Job) -> JobView:
         gpus_held=_held(attempt),
         deleting=job.deleting,
         gpu_memory_mib=sum(role.replicas * role.gpu_memory_mib for role in spec.roles),
+        set_aside_at=job.set_aside_at,
     )
 
 
@@ -89,6 +92,7 @@ def job_detail(job: Job) -> JobDetail:
         attempt=None if job.attempt is None else _attempt_view(job.spec, job.attempt),
         restarts=job.restarts,
         commits=job.commits,
+        obstacle=job.obstacle,
     )
 
 
@@ -179,6 +183,9 @@ def queue_view(world: World, name: str) -> QueueView | None:
         gpus_max=queue.gpus_max,
         gpus_used=in_gpus(world.used_milli(name)),
         jobs_waiting=len(world.waiting.get(name, ())),
+        jobs_unschedulable=sum(
+            world.jobs[i].spec.queue == name for i in world.by_phase[Phase.UNSCHEDULABLE]
+        ),
         parent=queue.parent,
         nominal=queue.nominal,
         borrow_max=queue.borrow_max,
@@ -210,6 +217,8 @@ def why(world: World, job: Job) -> Why:
     """Why the job waits, restarts, or ended as it did."""
     if job.phase is Phase.QUEUED:
         return _why_queued(world, job)
+    if job.phase is Phase.UNSCHEDULABLE:
+        return _why_set_aside(world, job)
     reasons = [Reason(code=job.reason, message=job.message)] if job.reason else []
     if job.phase is Phase.STARTING and job.attempt is not None:
         reasons += _stuck(job, job.attempt)
@@ -265,6 +274,27 @@ def _summary(job: Job) -> str:
             return "it was cancelled"
         case _:
             return job.message
+
+
+def _why_set_aside(world: World, job: Job) -> Why:
+    """With the numbers of now: those that were recorded are of when it was set aside."""
+    obstacle = present_obstacle(world, job) or job.obstacle
+    assert obstacle is not None, job
+    told = reason_of(obstacle)
+    return Why(
+        namespace=job.namespace,
+        name=job.name,
+        phase=job.phase,
+        summary=f"it could not start even if nothing ran, so it is set aside: {told.message}",
+        reasons=[told],
+    )
+
+
+def gpus_wanted(world: World) -> int:
+    """GPUs that waiting jobs ask for and could use, if the cluster had them: pools grow by it."""
+    ids = (*world.by_phase[Phase.QUEUED], *world.by_phase[Phase.UNSCHEDULABLE])
+    jobs = [world.jobs[i] for i in ids]
+    return -(-sum(job.spec.gpu_milli for job in jobs if waits_for_nodes(job)) // WHOLE)
 
 
 def _why_queued(world: World, job: Job) -> Why:

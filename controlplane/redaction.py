@@ -17,7 +17,7 @@ from controlplane.aliases import OUR_WORDS, Aliases
 from controlplane.attempt import Rank
 from controlplane.image import Image
 from controlplane.job import Job
-from controlplane.model import PLATFORM_CAUSES, Cause, JobSpec, Role
+from controlplane.model import PLATFORM_CAUSES, Cause, JobSpec, Obstacle, Role
 from controlplane.requests import supplies_of
 from controlplane.sharing import Queue
 from controlplane.state import DEFAULT_QUEUE
@@ -132,6 +132,8 @@ class Redactor:
         if isinstance(event, e.JobSubmitted):
             namespace, name = self._job(event.namespace, event.name)
             event = replace(event, namespace=namespace, name=name, spec=self._spec(event.spec))
+        elif isinstance(event, e.JobUnschedulable):
+            event = replace(event, obstacle=self._obstacle(event.obstacle))
         elif isinstance(event, e.RanksExited):
             exits = [replace(x, message=_unless_its_own(x.message, x.cause)) for x in event.exits]
             event = replace(event, exits=tuple(exits))
@@ -154,7 +156,14 @@ class Redactor:
         job = replace(
             job, namespace=namespace, name=name, spec=spec, commits=commits, attempt=attempt
         )
+        if job.obstacle is not None:
+            job = replace(job, obstacle=self._obstacle(job.obstacle))
         return self._worded(job, job.id)
+
+    def _obstacle(self, obstacle: Obstacle) -> Obstacle:
+        queue = self._queue(obstacle.queue) if obstacle.queue else ""
+        group = self._name("group", obstacle.group) if obstacle.group else ""
+        return replace(obstacle, queue=queue, group=group)
 
     def _rank(self, rank: Rank) -> Rank:
         # It is written as a list without the names of its fields, so that `_worded` misses it.

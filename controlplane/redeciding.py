@@ -3,8 +3,8 @@
 Inputs are read back as commands (`recalling`) and decided again; whatever else the log says must be
 what was due, or what a scheduling pass gives, on the world at that point. What lies at one instant
 is one or more steps of an engine, whose borders the log does not show. A step decides its commands,
-then all that is due, then makes one scheduling pass if something made room. So when time moves on
-nothing may be left undone.
+then all that is due, then which waiting jobs could start at all, then makes one scheduling pass if
+something made room. So when time moves on nothing may be left undone.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ from controlplane.draft import Decided
 from controlplane.errors import LogCorrupt, Rejected
 from controlplane.faults import JobFault
 from controlplane.folding import recorded_in
-from controlplane.initiative import MAKES_ROOM, next_due, one_pass
+from controlplane.initiative import MAKES_ROOM, next_due, one_pass, review
 from controlplane.job import Job
 from controlplane.ports import LogReader, PageReader
 from controlplane.recalling import candidates
@@ -171,9 +171,25 @@ class Redecider:
             if difference is None:
                 return self._accept(events, first, overdue)
             raise Differs(closest or difference)
+        index = self._review(events, first, now, closest)
+        if index > first:
+            return index
         if closest is None or self._room:
             return self._pass(events, first, now, closest)
         raise Differs(closest)
+
+    def _review(
+        self, events: Sequence[e.Recorded], first: int, now: float, closest: Difference | None
+    ) -> int:
+        index = first
+        for decided in review(self.world, now):
+            difference = self._compare(events, index, decided.events, "", "")
+            if difference is not None:
+                raise Differs(closest if closest and index == first else difference)
+            if index == len(events):
+                break
+            index = self._accept(events, index, decided)
+        return index
 
     def _pass(
         self, events: Sequence[e.Recorded], first: int, now: float, closest: Difference | None
@@ -204,6 +220,9 @@ class Redecider:
             raise Differs(
                 _left_undone(position, now, overdue.events, "this was due and was not done")
             )
+        if not self._passed and (undone := next(review(self.world, now), None)) is not None:
+            why = "what could start was not looked at"
+            raise Differs(_left_undone(position, now, undone.events, why))
         if self._room:
             undone = next(one_pass(self.world, now), None)
             if undone is not None:

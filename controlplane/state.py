@@ -38,6 +38,8 @@ class State:
         self.policy = DEFAULT_POLICY
         # Where the control plane answers that leads, if it said so.
         self.leader = ""
+        # The rules by which the engine decides that leads; see `events.RULES`.
+        self.rules = 0
         # Queue -> what its removed jobs have had, where the policy remembers: as much as is left of
         # it, and when that was so.
         self.usage: dict[str, tuple[float, float]] = {}
@@ -54,6 +56,7 @@ class State:
         self.receipts = {cause: Receipt(at, stream) for cause, at, stream in image.receipts}
         self.policy = image.policy
         self.leader = image.leader
+        self.rules = image.rules
         self.usage = {queue: (gpu_s, at) for queue, gpu_s, at in image.usage}
 
     def _take_over(self, other: "State") -> None:
@@ -67,6 +70,7 @@ class State:
         self.receipts = other.receipts
         self.policy = other.policy
         self.leader = other.leader
+        self.rules = other.rules
         self.usage = other.usage
 
     def image(self, hash: bytes = b"") -> Image:
@@ -82,6 +86,7 @@ class State:
             # What equals its default is left out only if it is the default itself.
             policy=DEFAULT_POLICY if self.policy == DEFAULT_POLICY else self.policy,
             leader=self.leader,
+            rules=self.rules,
             usage=tuple((queue, *known) for queue, known in self.usage.items()),
         )
 
@@ -135,6 +140,7 @@ class State:
             case _:
                 assert isinstance(event, e.EngineStarted), event
                 self.leader = event.address
+                self.rules = event.rules
 
     def _remember_usage(self, job: Job, at: float) -> None:
         """What a removed job has had counts on for a while, where the policy says so."""

@@ -56,6 +56,10 @@ class Tenancy(State):
         # GPUs of a node -> how many nodes of the cluster have so many.
         self.nodes_by_size: dict[int, int] = {}
         self._room: dict[int, int] = {}
+        # Whether nodes, queues or policy have changed since it was last asked which waiting jobs
+        # could start at all. Of a world that was just read it is not known, and asking twice does
+        # no harm. What other people's pods request of a node counts as no change.
+        self.review_all = True
         # What others have worked out about nodes, to be forgotten when those change.
         self.about_nodes: dict[str, Any] = {}
         # What the ranks of each role request beside GPUs, of the jobs whose pods say anything, and
@@ -309,6 +313,7 @@ class Tenancy(State):
     def _count_node(self, node: Node, change: int) -> None:
         self._room.clear()
         self.about_nodes.clear()
+        self.review_all = True
         self.free.watch(None)
         if not node.removed:
             count = self.nodes_by_size.get(node.info.gpus, 0) + change

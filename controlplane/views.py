@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from controlplane.attempt import AttemptState, RankState
 from controlplane.job import Phase
-from controlplane.model import JobSpec, Restart
+from controlplane.model import JobSpec, Obstacle, Restart
 from controlplane.scheduling.reasons import Reason
 from controlplane.sharing import Discipline, FlavorQuota, Preempt, ResourceQuota
 
@@ -46,6 +46,8 @@ class JobView(Struct, frozen=True, kw_only=True):
     deleting: bool
     # The memory of GPUs that ranks which share by memory ask for together.
     gpu_memory_mib: int = 0
+    # Since when it is set aside as unschedulable.
+    set_aside_at: float | None = None
 
 
 class RankView(Struct, frozen=True, kw_only=True):
@@ -96,6 +98,8 @@ class JobDetail(Struct, frozen=True, kw_only=True):
     restarts: tuple[Restart, ...]
     # The commits of its code that ranks were given, the first one first.
     commits: tuple[str, ...] = ()
+    # Why it could not start even if nothing ran, while it is set aside.
+    obstacle: Obstacle | None = None
 
 
 class SharedGpu(Struct, frozen=True, kw_only=True):
@@ -129,7 +133,9 @@ class QueueView(Struct, frozen=True, kw_only=True):
     name: str
     gpus_max: int | None
     gpus_used: float
+    # In its line; those that are set aside are counted by themselves.
     jobs_waiting: int
+    jobs_unschedulable: int = 0
     parent: str = ""
     nominal: int | None = None
     borrow_max: int | None = None

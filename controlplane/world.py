@@ -11,9 +11,9 @@ from controlplane import events as e
 from controlplane.deadlines import deadline
 from controlplane.image import Image
 from controlplane.invariants import check_indexes, check_job
-from controlplane.job import CLAIMED, Job, Phase
+from controlplane.job import AWAKE, CLAIMED, WAITING, Job, Phase
 from controlplane.job_life import EVOLVE
-from controlplane.lines import Line, Waiting, place_in_line
+from controlplane.lines import Line, Need, Waiting, need_of, place_in_line
 from controlplane.model import OUR_NAMES
 from controlplane.state import State
 from controlplane.tenancy import Tenancy
@@ -90,7 +90,30 @@ class World(Tenancy):
             self._note_claim(after)
         if after.quarantined:
             self.quarantined[after.id] = None
+        if old is not new or spec_changed:
+            self._follow_review(before, after)
         self._note_deadline(after)
+
+    def _follow_review(self, before: Job, after: Job) -> None:
+        """Whether the job could start at all is to be looked at, and its group with it."""
+        if not _waits(after):
+            self.to_review.pop(after.id, None)
+        elif before.phase not in WAITING or before.spec is not after.spec:
+            self.to_review[after.id] = None
+        if after.spec.scheduling.group and _is_awake(before) is not _is_awake(after):
+            self._note_group(after)
+
+    def _note_group(self, job: Job) -> None:
+        """The job is one of its group from here on, or no longer; the others are looked at again."""
+        group = job.spec.scheduling.group
+        members = self.groups.setdefault(group, {})
+        if _is_awake(job):
+            members[job.id] = None
+        else:
+            members.pop(job.id, None)
+        self.to_review.update(dict.fromkeys(i for i in members if _waits(self.jobs[i])))
+        if not members:
+            del self.groups[group]
 
     def _follow_spec(self, job: Job) -> None:
         self.gangs.pop(job.id, None)
@@ -107,6 +130,9 @@ class World(Tenancy):
                 self._name(job)
                 if is_waiting(job):
                     self._join_line(job)
+                    self.to_review[job.id] = None
+                    if job.spec.scheduling.group:
+                        self._note_group(job)
             case e.JobRemoved():
                 gone = self.jobs[event.job]
                 super().apply(recorded)
@@ -123,6 +149,8 @@ class World(Tenancy):
                 self._follow_node(old, self.nodes[event.node])
             case _:
                 super().apply(recorded)
+                if isinstance(event, e.ClusterSurveyed | e.EngineStarted):
+                    self.review_all = True
                 if isinstance(event, e.QueueDefined | e.QueueRemoved | e.PolicySet):
                     self._follow_policy()
 
@@ -136,6 +164,8 @@ class World(Tenancy):
         self._name(job)
         if is_waiting(job):
             self._join_line(job)
+        if job.spec.scheduling.group and _is_awake(job):
+            self.groups.setdefault(job.spec.scheduling.group, {})[job.id] = None
         if job.held:
             self._note_claim(job)
         self._note_deadline(job)
@@ -155,9 +185,16 @@ class World(Tenancy):
             )
             self.waiting[queue] = line.order
         line.join(self.place_in_line(job), job.spec, job.held)
+        need = self._need[job.id] = need_of(job.spec)
+        self.by_need.setdefault(need, {})[job.id] = None
 
     def _leave_line(self, job: Job) -> None:
         self.lines[job.spec.queue].leave(self.place_in_line(job), job.spec, job.held)
+        need = self._need.pop(job.id)
+        alike = self.by_need[need]
+        del alike[job.id]
+        if not alike:
+            del self.by_need[need]
 
     def _note_deadline(self, job: Job) -> None:
         due_at = deadline(job)
@@ -171,11 +208,13 @@ class World(Tenancy):
         """Lines are ordered as their disciplines say, and planned if one of them plans ahead."""
         self.about_queues.clear()
         self.about_nodes.clear()
+        self.review_all = True
         self.free.watch(None)
         self._follow_plans()
         waiting = [self.jobs[place.job] for line in self.lines.values() for place in line.order]
         self.lines.clear()
         self.waiting.clear()
+        self.by_need.clear()
         for job in waiting:
             self._join_line(job)
 
@@ -228,6 +267,13 @@ class World(Tenancy):
         # Queue -> its queued jobs as a line, and their order alone.
         self.lines: dict[str, Line] = {}
         self.waiting: dict[str, list[Waiting]] = {}
+        # What queued jobs need of a cluster -> those that need just that.
+        self.by_need: dict[Need, dict[str, None]] = {}
+        self._need: dict[str, Need] = {}
+        # Group -> its gangs that wait or run.
+        self.groups: dict[str, dict[str, None]] = {}
+        # The waiting jobs whose chances have to be looked at again; see `review_all`.
+        self.to_review: dict[str, None] = {}
         # What others have worked out about jobs and queues, to be forgotten when those change.
         self.gangs: dict[str, Any] = {}
         self.about_queues: dict[str, Any] = {}
@@ -254,6 +300,16 @@ class World(Tenancy):
 
 def _alike(world: World) -> dict[str, object]:
     return {queue: line.alike() for queue, line in world.lines.items() if line.order}
+
+
+def _waits(job: Job) -> bool:
+    """Whether it waits, in its line or set aside. One that another controller runs never does."""
+    return job.phase in WAITING and job.spec.managed_by in OUR_NAMES
+
+
+def _is_awake(job: Job) -> bool:
+    """Whether its group can count on it."""
+    return job.phase in AWAKE and job.spec.managed_by in OUR_NAMES
 
 
 def is_waiting(job: Job) -> bool:

@@ -11,9 +11,8 @@ from typing import Any
 import simpy
 
 from controlplane.commands import CordonNode, UncordonNode
-from controlplane.devices import WHOLE
 from controlplane.engine import Engine
-from controlplane.job import Phase
+from controlplane.queries import gpus_wanted
 from simulator.virtual_time import VirtualTime
 from studies.scenario_parts import Autoscale
 
@@ -43,8 +42,7 @@ class Autoscaler:
     def _rent(self) -> None:
         """As many nodes as those who wait need, beyond what is free and what is coming."""
         world = self._engine.world
-        milli = sum(world.jobs[job].spec.gpu_milli for job in world.by_phase[Phase.QUEUED])
-        waiting = -(-milli // WHOLE)
+        waiting = gpus_wanted(world)
         if not waiting or not self._off:
             return
         size = max(1, world.nodes[self._off[-1]].info.gpus)
@@ -65,7 +63,7 @@ class Autoscaler:
 
     def _give_back(self) -> None:
         world, now = self._engine.world, self._env.now
-        waits = bool(world.by_phase[Phase.QUEUED])
+        waits = gpus_wanted(world) > 0
         for name in list(self._rented):
             if world.tenants[name] or waits:
                 self._idle_since.pop(name, None)

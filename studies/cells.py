@@ -106,6 +106,8 @@ def jobs_csv_of(found: Run) -> bytes:
 def _outcome(found: Run, row: int) -> str:
     if row in found.refused:
         return "refused"
+    if row in found.unschedulable:
+        return "unschedulable"
     if found.finished[row] != found.finished[row]:
         return "unfinished"
     return "failed" if found.failed[row] else "succeeded"
@@ -114,5 +116,7 @@ def _outcome(found: Run, row: int) -> str:
 def _reasons(found: Run, row: int) -> str:
     if row in found.refused:
         return found.refused[row]
+    if row in found.unschedulable:
+        return found.unschedulable[row]
     said = found.reasons.get(row, {})
     return "; ".join(f"{code} {number_text(round(s, 3))}" for code, s in sorted(said.items()))

@@ -46,8 +46,8 @@ class Question:
 
 
 def worth_asking(job: Job) -> bool:
-    """Whether the job is yet to start or to end, and not held back by a person."""
-    return job.phase not in FINISHED and job.phase is not Phase.SUSPENDED
+    """Whether the job is yet to start or to end as things are."""
+    return job.phase not in (*FINISHED, Phase.SUSPENDED, Phase.UNSCHEDULABLE)
 
 
 def forecast(

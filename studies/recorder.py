@@ -11,6 +11,8 @@ from typing import Any
 from controlplane import events as e
 from controlplane.devices import WHOLE
 from controlplane.errors import Rejected
+from controlplane.model import Remedy
+from controlplane.obstacles import in_words
 from controlplane.world import World
 
 NEVER = float("nan")
@@ -31,6 +33,8 @@ class Recorder:
         self.failed = bytearray(jobs)
         self.restarts = array("i", [0]) * jobs
         self.refused: dict[int, str] = {}
+        # Rows that are set aside, and why, though every node of the study is there.
+        self.unschedulable: dict[int, str] = {}
         # The last attempt of each job, as a row of what follows; -1 before the first.
         self._attempt = array("q", [-1]) * jobs
         # So many attempts there are; there is room for one a job, and for more when more come.
@@ -159,6 +163,21 @@ class Recorder:
             self.stopped_at[row] = at
             self.outcome[row] = outcome
 
+    def _set_aside(self, event: e.JobUnschedulable, at: float) -> None:
+        """Nodes of a study come back; nothing else that would help ever changes in it."""
+        job = int(event.job)
+        self._no_longer_held(job, at)
+        self._held[job] = (event.obstacle.code, at)
+        if event.obstacle.remedy is not Remedy.NODES and job not in self.unschedulable:
+            self.unschedulable[job] = in_words(event.obstacle)
+            self._one_less()
+
+    def _taken_back(self, event: e.JobSchedulable, at: float) -> None:
+        job = int(event.job)
+        self._no_longer_held(job, at)
+        if self.unschedulable.pop(job, None) is not None:
+            self.left += 1
+
     def _is_held(self, event: e.GangHeld, at: float) -> None:
         job = int(event.job)
         self._no_longer_held(job, at)
@@ -182,6 +201,8 @@ _NOTES: dict[type[e.Event], Callable[[Recorder, Any, float], None]] = {
     e.JobSucceeded: Recorder._succeeded,
     e.JobFailed: Recorder._gave_up,
     e.GangHeld: Recorder._is_held,
+    e.JobUnschedulable: Recorder._set_aside,
+    e.JobSchedulable: Recorder._taken_back,
     e.NodeReported: Recorder._node_changed,
     e.NodeLost: Recorder._node_changed,
     e.NodeRemoved: Recorder._node_changed,

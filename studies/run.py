@@ -11,11 +11,10 @@ from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process, closing
 from adapters.simulated_cluster import SimulatedCluster
 from controlplane.collector import collecting_seldom
-from controlplane.devices import WHOLE
 from controlplane.engine import Engine, EngineOptions
 from controlplane.events import Recorded
-from controlplane.job import Phase
 from controlplane.ports import Cluster
+from controlplane.queries import gpus_wanted
 from controlplane.sharing import Queue
 from simulator.virtual_time import VirtualTime
 from studies.autoscaler import Autoscaler
@@ -63,6 +62,8 @@ class Run:
     restarts: NDArray[np.int32]
     # Rows that were refused at the door, and why.
     refused: dict[int, str]
+    # Rows that were set aside to the end, because they could not start on the cluster as it was.
+    unschedulable: dict[int, str]
     attempts: Attempts
     # GPUs on nodes that take work, whenever that changes.
     capacity: Sequence[tuple[float, int]]
@@ -167,9 +168,7 @@ class _Life:
 
     def _waiting_gpus(self) -> int:
         """What autoscaled pools of a cluster file grow by."""
-        world = self.engine.world
-        milli = sum(world.jobs[job].spec.gpu_milli for job in world.by_phase[Phase.QUEUED])
-        return -(-milli // WHOLE)
+        return gpus_wanted(self.engine.world)
 
     def begin(self) -> Recorder:
         """Lets the engine take the lead and learn of every node, all at time 0."""
@@ -210,6 +209,7 @@ class _Life:
             failed=np.frombuffer(r.failed, dtype=np.bool_),
             restarts=np.frombuffer(r.restarts, dtype=np.int32),
             refused=r.refused,
+            unschedulable=r.unschedulable,
             attempts=Attempts(
                 job=np.frombuffer(r.attempt_job, dtype=np.int64)[rows],
                 placed_at=np.frombuffer(r.placed_at)[rows],

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from controlplane.attempt import LIVE, Attempt, Rank, RankState, is_unready
-from controlplane.job import FINISHED, Job, Phase
+from controlplane.job import FINISHED, WAITING, Job, Phase
 from controlplane.model import Cause, RestartRule, is_permanent
 
 # Nothing of a rank was harmed by these, so the operators do not call what follows a restart.
@@ -89,7 +89,7 @@ def _conditions(job: Job, style: Style) -> list[_Condition]:
     elif _restarts(job, running, style):
         last = job.restarts[-1]
         since = [_Condition("Restarting", True, f"{kind}Restarting", last.at, last.message)]
-    elif running is not None and job.phase not in (Phase.QUEUED, Phase.RESTARTING):
+    elif running is not None and job.phase not in (*WAITING, Phase.RESTARTING):
         since = [_Condition("Running", True, f"{kind}Running", running)]
     if job.suspended_at is not None and not _tells_of_running(since) and _ran_before(job, ran):
         # It stays as it was while the job was suspended, until the job runs again.

@@ -23,6 +23,8 @@ class Shortage(NamedTuple):
     ranks: int
     room: int
     by_node: dict[str, str]
+    # What it lacks; several are joined by "+", where none alone is too little.
+    resource: str = ""
 
 
 def shortage(
@@ -38,7 +40,7 @@ def shortage(
             return _of_one(free, gang, name, there)
     names = " and ".join(noun(name).removeprefix("of ") for name in gang.resources)
     message = f"there is enough {names} on some nodes, but not of all on as many as its ranks need"
-    return Shortage(message, gang.size, 0, {})
+    return Shortage(message, gang.size, 0, {}, "+".join(gang.resources))
 
 
 def _fits_with(
@@ -65,7 +67,7 @@ def _of_one(free: FreeDevices, gang: Gang, name: str, nodes: Iterable[Node]) -> 
         message += f"; {first} has {texts[first]}"
     if len(limited) > 1:
         message += ", and no other node has more"
-    return Shortage(message, ranks, room, texts)
+    return Shortage(message, ranks, room, texts, name)
 
 
 def _ranks(count: int) -> str:

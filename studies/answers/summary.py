@@ -1,6 +1,7 @@
 """One run as one document: what is asked of a study, in numbers."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -39,10 +40,10 @@ def summarise(
         "failed": int(run.failed.sum()),
         "unfinished": len(run.trace) - finished - len(run.refused),
         "refused": len(run.refused),
-        "refused_examples": [
-            {"id": run.trace.ids[row], "gpus": gpu_number(run.trace.gpus[row]), "why": why}
-            for row, why in sorted(run.refused.items())[:REFUSED_MAX]
-        ],
+        "refused_examples": _examples(run, run.refused),
+        # They are among the unfinished, too.
+        "unschedulable": len(run.unschedulable),
+        "unschedulable_examples": _examples(run, run.unschedulable),
         "zero_length": int((run.trace.duration == 0).sum()),
         "makespan_s": round(last - begin, 3),
         "work_gpu_s": round(run.trace.gpu_seconds, 3),
@@ -67,6 +68,13 @@ def summarise(
         told["over_time"] = over_time(run)
         told["gantt"] = gantt(run, *window) if window else gantt(run)
     return told
+
+
+def _examples(run: Run, rows: Mapping[int, str]) -> list[dict[str, Any]]:
+    return [
+        {"id": run.trace.ids[row], "gpus": gpu_number(run.trace.gpus[row]), "why": why}
+        for row, why in sorted(rows.items())[:REFUSED_MAX]
+    ]
 
 
 def longest_waits(run: Run) -> list[dict[str, Any]]:

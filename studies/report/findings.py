@@ -81,6 +81,12 @@ def _notable(base: dict[str, Any]) -> list[str]:
             f"{some(summary['refused'], 'job')} larger than the base's cluster can ever hold, "
             "refused at the door."
         )
+    if summary["unschedulable"]:
+        first = summary["unschedulable_examples"][0]
+        told.append(
+            f"{some(summary['unschedulable'], 'job')} set aside to the end, because the base's "
+            f"cluster could not start them even if nothing ran; {first['id']}: {first['why']}."
+        )
     if summary["unfinished"]:
         told.append(f"{some(summary['unfinished'], 'job')} had not ended when the study did.")
     return told

@@ -17,6 +17,7 @@ from controlplane.kinds import legacy, trainer
 from controlplane.kinds.conditions import timestamp
 from controlplane.kinds.kubeflow import JOB_ROLE, REPLICA_INDEX
 from controlplane.kinds.registry import form_of, told_of
+from controlplane.obstacles import in_words
 
 # What of a status is ours to clear away.
 OURS = (
@@ -41,7 +42,8 @@ def status_of(
     """The status of a resource whose job lives."""
     found = form_of(job.spec).status(job)
     if "conditions" in found:
-        found = {**found, "conditions": [_in_words(job, each) for each in found["conditions"]]}
+        known = [_in_words(job, each) for each in found["conditions"]]
+        found = {**found, "conditions": known + _set_aside(job, known)}
     if job.spec.kind in SCALED and isinstance(found.get("replicaStatuses"), dict):
         found = {**found, "replicaStatuses": _with_selector(job, found["replicaStatuses"])}
     muster: dict[str, Any] = {
@@ -58,6 +60,24 @@ def status_of(
     if in_vain:
         muster["notApplied"] = not_applied(in_vain)
     return {**found, "muster": muster}
+
+
+def _set_aside(job: Job, others: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """That the job could not start on the cluster as it is; gone as soon as it could."""
+    if job.obstacle is None or job.set_aside_at is None:
+        return []
+    at = timestamp(job.set_aside_at)
+    condition = {
+        "type": Phase.UNSCHEDULABLE.value,
+        "status": "True",
+        "reason": _camel(job.obstacle.code),
+        "message": cut(in_words(job.obstacle)),
+        "lastTransitionTime": at,
+    }
+    # Not every kind's conditions have this field.
+    if any("lastUpdateTime" in each for each in others):
+        condition["lastUpdateTime"] = at
+    return [condition]
 
 
 # What the operators say with a condition that needs no reason.
@@ -86,6 +106,8 @@ def _running(job: Job) -> int:
 
 def message_of(job: Job) -> str:
     """Why it waits, restarts or ended, as far as the job itself says it."""
+    if job.obstacle is not None:
+        return f"it is set aside: {in_words(job.obstacle)}"
     if job.phase is Phase.QUEUED and job.held:
         return f"it waits: {job.held.replace('_', ' ')}"
     if job.phase in (Phase.RESTARTING, Phase.FAILED, Phase.SUSPENDED):

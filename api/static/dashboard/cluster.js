@@ -7,6 +7,7 @@ import { count, el, gpusAsked, jobAddress, patch, row, span, table } from "./ele
 const GROUPS = [
   { phases: ["Running", "Starting", "Restarting"], order: "newest" },
   { phases: ["Queued"], order: "oldest" },
+  { phases: ["Unschedulable"], order: "oldest" },
   { phases: ["Suspended"], order: "newest" },
   { phases: ["Succeeded", "Failed", "Cancelled"], order: "newest" },
 ];
@@ -93,6 +94,7 @@ function tilesOf(found) {
     tile("gpus", `${gpus.used.toLocaleString("en")} / ${gpus.total.toLocaleString("en")}`, "GPUs in use"),
     tile("running", running.toLocaleString("en"), "jobs run or start"),
     tile("queued", ((phases.Queued ?? 0) + (phases.Restarting ?? 0)).toLocaleString("en"), "jobs wait"),
+    ...(phases.Unschedulable ? [tile("unschedulable", phases.Unschedulable.toLocaleString("en"), "jobs unschedulable", true)] : []),
     tile("failed", (phases.Failed ?? 0).toLocaleString("en"), "jobs failed", phases.Failed > 0),
     tile("nodes", found.nodes.length.toLocaleString("en"),
       ["nodes", lost ? `, ${lost} lost` : "", cordoned ? `, ${cordoned} cordoned` : ""].join(""), lost > 0),
@@ -120,6 +122,7 @@ function noteOf(job, now) {
   if (job.phase === "Starting") return `${job.ranks_running} of ${job.ranks} ranks are up`;
   if (job.phase === "Restarting" && job.retry_at !== null) return `again in ${span(job.retry_at - now)}`;
   if (job.phase === "Queued") return job.message || `for ${span(now - job.queued_at)}`;
+  if (job.phase === "Unschedulable") return job.message;
   if (job.phase === "Succeeded" && job.running_at !== null) return `ran ${span(job.finished_at - job.running_at)}`;
   return [job.reason.replaceAll("_", " "), job.message].filter(Boolean).join(": ");
 }

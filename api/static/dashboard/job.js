@@ -6,7 +6,7 @@ const RANKS_SHOWN = 200;
 const EVENTS_SHOWN = 200;
 // By phase, what a person may ask for.
 const ASKED = {
-  Queued: ["suspend", "cancel"], Starting: ["suspend", "cancel"], Running: ["suspend", "cancel"],
+  Queued: ["suspend", "cancel"], Unschedulable: ["suspend", "cancel"], Starting: ["suspend", "cancel"], Running: ["suspend", "cancel"],
   Restarting: ["suspend", "cancel"], Suspended: ["resume", "cancel"],
 };
 const QUESTIONS = {
