@@ -20,11 +20,11 @@ from controlplane.model import JobSpec, Obstacle, Restart, Value
 
 class Phase(StrEnum):
     QUEUED = "Queued"
-    # It waits outside its line: it could not start on the cluster as it is, even if nothing ran.
-    UNSCHEDULABLE = "Unschedulable"
     STARTING = "Starting"
     RUNNING = "Running"
     RESTARTING = "Restarting"
+    # It waits outside its line: it could not start on the cluster as it is, even if nothing ran.
+    UNSCHEDULABLE = "Unschedulable"
     SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"

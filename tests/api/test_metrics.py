@@ -19,12 +19,17 @@ async def scrape(server: Server) -> dict[str, float]:
 
 async def test_the_gauges_show_the_world(server: Server) -> None:
     await server.call("POST", "/v1/jobs", native("train", replicas=2, gpus=4))
-    await server.call("POST", "/v1/jobs", native("wait", replicas=2, gpus=8))
+    await server.call("POST", "/v1/jobs", native("whole", replicas=2, gpus=8))
     await server.call("POST", "/v1/nodes/node-1/cordon")
+    await server.call("POST", "/v1/jobs", native("wait", replicas=2, gpus=4))
     await server.settled()
     numbers = await scrape(server)
     assert numbers["muster_jobs{phase=Running}"] == 1
     assert numbers["muster_jobs{phase=Queued}"] == 1
+    # With a node cordoned it could not start even if nothing ran.
+    assert numbers["muster_jobs{phase=Unschedulable}"] == 1
+    assert numbers["muster_jobs_unschedulable{reason=insufficient_capacity}"] == 1
+    assert numbers["muster_gpus_unschedulable{reason=insufficient_capacity}"] == 16
     assert numbers["muster_jobs{phase=Failed}"] == 0
     assert numbers["muster_gpus{state=used}"] == 8
     assert numbers["muster_gpus{state=free}"] == 0
