@@ -35,18 +35,20 @@ from controlplane.effects import Effect, newly_wanted, wanted
 from controlplane.job import Job
 from controlplane.lines import Waiting
 from controlplane.ports import LogReader
+from controlplane.queries import gpus_wanted
 from controlplane.recalling import is_input
 from controlplane.replay import PAGE_ROWS
 from controlplane.world import World
 
-# What only a scheduling pass decides, which is the last that a step does.
-_PASSED = (e.GangPlaced, e.GangHeld, e.RanksAdded, e.RanksReplaced)
-
-
-def gpus_waiting(world: World) -> int:
-    """GPUs that queued gangs ask for; autoscaled pools grow by it."""
-    specs = (world.jobs[place[-1]].spec for line in world.waiting.values() for place in line)
-    return sum(role.gpus * role.replicas for spec in specs for role in spec.roles)
+# What only a review or a scheduling pass decides, which are the last that a step does.
+_PASSED = (
+    e.JobUnschedulable,
+    e.JobSchedulable,
+    e.GangPlaced,
+    e.GangHeld,
+    e.RanksAdded,
+    e.RanksReplaced,
+)
 
 
 async def read_events(log: LogReader, after: int, upto: int) -> list[e.Recorded]:
@@ -63,7 +65,7 @@ def catch_up(cluster: SimulatedCluster, world: World, events: Sequence[e.Recorde
 
     The environment's time must not be later than the first of them; no other process may be in it.
     """
-    cluster.follow(lambda: gpus_waiting(world))
+    cluster.follow(lambda: gpus_wanted(world))
     cluster.apply(everything_wanted(world))
     for step in _steps(cluster, events):
         is_last = step[-1] is events[-1]

@@ -24,7 +24,7 @@ from controlplane.scheduling.schedulability import changes
 from controlplane.sharing import Discipline, Policy, Preempt, Queue, QuotaModel, WithinQueue
 from tests.controlplane.specification import Given
 
-STARTED = e.EngineStarted(1, "test", "", e.RULES)
+STARTED = e.EngineStarted(1, "test", rules=e.RULES)
 
 
 def info(name: str, gpus: int = 4, **more: object) -> NodeInfo:

@@ -13,7 +13,7 @@ from typing import Any
 from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process
 from adapters.simulated_cluster import SimulatedCluster
-from adapters.simulated_cluster.recovery import catch_up, gpus_waiting
+from adapters.simulated_cluster.recovery import catch_up
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane.engine import Engine, EngineOptions
@@ -29,6 +29,7 @@ from controlplane.model import (
     Training,
     Workload,
 )
+from controlplane.queries import gpus_wanted
 from controlplane.sharing import Discipline, Policy, Preempt, WithinQueue
 from controlplane.world import World
 from simulator.topology import parse_cluster
@@ -67,7 +68,7 @@ def tell(story: Story, past: Events = ()) -> Told:
         env,
         parse_cluster(story.cluster),
         origin=story.origin,
-        waiting_gpus=lambda: gpus_waiting(engines[0].world),
+        waiting_gpus=lambda: gpus_wanted(engines[0].world),
     )
     world = World()
     if past:
