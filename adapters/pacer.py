@@ -15,33 +15,46 @@ EVENTS_MAX = 1000
 
 
 class Pacer:
-    """`clock` is the pacer's own to wait on; `origin` is what it shows at the model's time 0."""
+    """`clock` is the pacer's own to wait on; `origin` is what it shows at the model's time 0.
 
-    def __init__(self, env: VirtualTime, clock: Clock, *, origin: float) -> None:
+    Without a model nothing happens until it takes one.
+    """
+
+    def __init__(self, env: VirtualTime | None, clock: Clock, *, origin: float = 0.0) -> None:
         self._env = env
         self._clock = clock
         self._origin = origin
 
+    def take(self, env: VirtualTime | None, origin: float = 0.0) -> None:
+        """Another model from here on, or none."""
+        self._env, self._origin = env, origin
+        self._clock.wake()
+
     def sync(self) -> None:
         """Lets all happen that is due, and brings the model's time up to the clock's."""
+        env = self._env
+        if env is None:
+            return
         now = self._clock.now()
-        while self._due(now):
-            self._env.step()
-        if now - self._origin > self._env.now:
-            self._env.run(until=now - self._origin)
+        while self._due(env, now):
+            env.step()
+        if now - self._origin > env.now:
+            env.run(until=now - self._origin)
         self._clock.wake()
 
     async def run(self) -> NoReturn:
         """Lets everything happen at its time, for ever. A failure of the model ends it."""
         while True:
-            now = self._clock.now()
-            for _ in range(EVENTS_MAX):
-                if not self._due(now):
-                    break
-                self._env.step()
-            next_s = self._env.peek()
+            now, env = self._clock.now(), self._env
+            next_s = math.inf
+            if env is not None:
+                for _ in range(EVENTS_MAX):
+                    if not self._due(env, now):
+                        break
+                    env.step()
+                next_s = env.peek()
             await self._clock.wait(None if math.isinf(next_s) else self._origin + next_s)
 
-    def _due(self, now: float) -> bool:
+    def _due(self, env: VirtualTime, now: float) -> bool:
         # Compared as the clock shows it: the other way round, rounding could wait for ever.
-        return self._origin + self._env.peek() <= now
+        return self._origin + env.peek() <= now

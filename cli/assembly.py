@@ -15,7 +15,7 @@ from adapters.notes import Notes
 from adapters.notes.file import FileNotes
 from adapters.pacer import Pacer
 from adapters.prometheus import PrometheusTelemetry
-from adapters.simulated_cluster import SimulatedCluster
+from adapters.simulated_cluster.recovered import RecoveredCluster
 from adapters.sqlite_log import SqliteLog
 from api.access import Access, Token, token_hash
 from api.app import make_app
@@ -25,6 +25,7 @@ from api.server import Runner
 from cli.complaints import Complaint
 from cli.elections import Election, FileElection
 from cli.guard import sole_writer
+from cli.heartbeat import Heartbeat
 from cli.kinds import load_kinds
 from cli.kubernetes import KubernetesFlags, kubernetes_cluster
 from cli.pod_names import PodNames
@@ -36,7 +37,6 @@ from controlplane.errors import LogUnavailable
 from controlplane.ports import Cluster, EventLog, SearchableLog, Telemetry
 from controlplane.queries import gpus_wanted
 from simulator.topology import ClusterModel
-from simulator.virtual_time import VirtualTime
 from studies.accuracy import Ledger
 
 Work = asyncio.Task[None]
@@ -79,6 +79,8 @@ class Parts:
     app: web.Application
     # How many events the log already held.
     events: int
+    # Records the time of a simulated cluster; None for a real one.
+    heartbeat: Heartbeat | None = None
 
 
 @asynccontextmanager
@@ -161,13 +163,11 @@ async def _join(
     log = control.log
     notes = await _notes(wanted, stack)
     events = (await log.head()).position
-    birth, last = await _time_at(log, 1), await _time_at(log, events)
+    last = await _time_at(log, events)
     # A fast run leaves the log ahead of the wall clock, and time in it never runs backwards.
     clock = AsyncioClock(at_least=last or 0.0, speed=wanted.speed)
     if wanted.model is not None:
-        # Faults count from the cluster's birth, which is the log's: a restart does not repeat them.
-        origin = clock.now() if birth is None else birth
-        joined = _simulated(wanted.model, clock, control, origin, notes)
+        joined = _simulated(wanted.model, clock, control)
     else:
         flags = wanted.kubernetes or KubernetesFlags()
         driven = kubernetes_cluster(flags, control, wanted.source, clock.now)
@@ -190,25 +190,14 @@ async def _join(
         supervisor=Supervisor(control, cluster, clock, options, election=election, notes=notes),
         app=app,
         events=events,
+        heartbeat=None if wanted.model is None else Heartbeat(control, clock, wanted.speed),
     )
 
 
-def _simulated(
-    model: ClusterModel,
-    clock: AsyncioClock,
-    control: Control,
-    origin: float,
-    notes: Notes | None,
-) -> Joined:
-    env = VirtualTime(initial_time=clock.now() - origin)
-    pacer = Pacer(env, clock.twin(), origin=origin)
-    cluster = SimulatedCluster(
-        env,
-        model,
-        origin=origin,
-        sync=pacer.sync,
-        waiting_gpus=lambda: _waiting_gpus(control),
-        saved=None if notes is None else notes.book("checkpoints"),
+def _simulated(model: ClusterModel, clock: AsyncioClock, control: Control) -> Joined:
+    pacer = Pacer(None, clock.twin())
+    cluster = RecoveredCluster(
+        control.log, model, pacer, now=clock.now, waiting_gpus=lambda: _waiting_gpus(control)
     )
     return Joined(cluster, cluster, pacer.run)
 
@@ -267,14 +256,18 @@ async def running(
     parts.control.address = advertise or url
     supervised = asyncio.create_task(parts.supervisor.run())
     paced = asyncio.create_task(parts.passing())
-    failure = asyncio.create_task(until_first(supervised, paced))
+    beating = [] if parts.heartbeat is None else [asyncio.create_task(parts.heartbeat.run())]
+    failure = asyncio.create_task(until_first(supervised, paced, *beating))
     try:
         yield url, failure
     finally:
         await runner.cleanup()
-        for task in (failure, supervised, paced):
+        if parts.heartbeat is not None:
+            await parts.heartbeat.stop()
+        work = (failure, supervised, paced, *beating)
+        for task in work:
             task.cancel()
-        await asyncio.gather(failure, supervised, paced, return_exceptions=True)
+        await asyncio.gather(*work, return_exceptions=True)
 
 
 async def _listen(runner: Runner, host: str, port: int) -> str:

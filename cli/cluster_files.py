@@ -1,13 +1,12 @@
 """Files that say what a simulated cluster is made of."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from api.yaml_document import parse_yaml
 from cli.complaints import WRONG_USAGE, Complaint
 from cli.settings import reason
 from controlplane.errors import Rejected
-from simulator.topology import BadCluster, ClusterModel, grid, parse_cluster
+from simulator.topology import BadCluster, ClusterModel, documented, grid, parse_cluster
 
 
 def read_cluster(spec: str, seed: int | None) -> ClusterModel:
@@ -16,13 +15,13 @@ def read_cluster(spec: str, seed: int | None) -> ClusterModel:
     if kind != "sim":
         hint = "Use --cluster sim, sim:FILE or kubernetes."
         raise Complaint(f"{spec!r} is no cluster", hint=hint, exit_code=WRONG_USAGE)
-    model = _cluster_in(Path(file)) if file else grid()
-    return model if seed is None else replace(model, seed=seed)
+    return _cluster_in(Path(file), seed) if file else documented(grid(), seed=seed)
 
 
-def _cluster_in(path: Path) -> ClusterModel:
+def _cluster_in(path: Path, seed: int | None) -> ClusterModel:
     try:
-        return parse_cluster(read_cluster_document(path))
+        document = read_cluster_document(path)
+        return documented(parse_cluster(document), document, seed)
     except BadCluster as error:
         what = f"{path}: {error}"
     raise Complaint(what, hint="examples/cluster.yaml shows the form.", exit_code=WRONG_USAGE)

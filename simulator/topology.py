@@ -3,6 +3,7 @@
 `parse_cluster` reads the document of a cluster file; every refusal names the field's path.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -80,6 +81,8 @@ class ClusterModel:
     seed: int = 0
     fabric: Fabric = field(default_factory=Fabric)
     pools: tuple[Pool, ...] = ()
+    # What it was read from, as JSON, so that it can be made again; empty if it was put together.
+    document: str = field(default="", compare=False)
 
     @property
     def gpus(self) -> int:
@@ -98,6 +101,25 @@ def grid(
         for n in range(nodes_per_rack)
     )
     return ClusterModel(nodes, delays or Delays())
+
+
+def cluster_from(document: str) -> ClusterModel:
+    """The cluster that a model's `document` describes: the default one if it names no nodes."""
+    read = json.loads(document)
+    if isinstance(read, dict) and not read.keys() & {"racks", "nodes"}:
+        model = replace(grid(), seed=int(read.get("seed", 0)))
+    else:
+        model = parse_cluster(read)
+    return replace(model, document=document)
+
+
+def documented(
+    model: ClusterModel, document: object = None, seed: int | None = None
+) -> ClusterModel:
+    """The model with the document it can be made from again, and with another seed if one is given."""
+    model = model if seed is None else replace(model, seed=seed)
+    read = dict(document) if isinstance(document, dict) else {}
+    return replace(model, document=json.dumps(read | {"seed": model.seed}, sort_keys=True))
 
 
 def parse_cluster(document: object) -> ClusterModel:

@@ -7,7 +7,7 @@ only its remaining work is left to do.
 No method awaits anything, so the adapter serves under SimPy and asyncio alike.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from typing import assert_never
 
 from adapters.simulated_cluster.keys import (
@@ -262,6 +262,11 @@ class SimulatedCluster:
         return sorted(
             {(key.job, key.attempt) for key in self._machine.keys if isinstance(key, GangKey)}
         )
+
+    @property
+    def saved(self) -> dict[Hashable, float]:
+        """The share of its training that each unfinished job's checkpoints hold."""
+        return dict(self._machine.training.saved)
 
     @property
     def lost_s(self) -> dict[str, float]:
