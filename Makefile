@@ -61,8 +61,9 @@ test: $(STAMP) ## The tests that need nothing but this machine, quick ones only.
 test-slow: $(STAMP) ## The long scenarios and properties.
 	$(BIN)/pytest -m "slow and not cluster" $(ON_ALL_CORES)
 
-test-worlds: $(STAMP) ## Of those all in virtual time: ten thousand worlds, forks, logs decided again.
-	$(BIN)/pytest -m "slow and not cluster" $(ON_ALL_CORES) tests/scenarios/test_scenarios.py tests/incidents
+test-worlds: $(STAMP) ## Of those all in virtual time: thousands of worlds, forks, logs decided again.
+	$(BIN)/pytest -m "slow and not cluster" $(ON_ALL_CORES) tests/scenarios/test_scenarios.py \
+	  tests/scenarios/test_wide_worlds.py tests/incidents
 
 test-planted: $(STAMP) ## Plants known bugs in a copy and sees that the tests notice.
 	$(BIN)/python -m tests.planted

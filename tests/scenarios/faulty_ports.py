@@ -131,14 +131,24 @@ class FaultyLog(Port):
 class FaultyCluster(Port):
     """Effects and reports get lost, come twice, late, and in another order."""
 
-    def __init__(self, port: Port, cluster: Cluster, witness: Callable[[LaunchGang], None]):
+    def __init__(
+        self,
+        port: Port,
+        cluster: Cluster,
+        witness: Callable[[LaunchGang], None],
+        arrives: Callable[[Report], Report] = lambda report: report,
+    ):
+        """`arrives` sees every report that reaches the engine, and returns what arrives of it."""
         super().__init__(port.env, port.faults, port.dice)
         self._cluster = cluster
         self._witness = witness
+        self._arrives = arrives
 
     async def connect(self, report: Callable[[Report], None]) -> None:
         await self.delay()
-        await self._cluster.connect(lambda told: self._on_the_way(told, report))
+        await self._cluster.connect(
+            lambda told: self._on_the_way(told, lambda it: report(self._arrives(it)))
+        )
 
     def _on_the_way(self, told: Report, report: Callable[[Report], None]) -> None:
         if self.hits(self.faults.report_lost):

@@ -28,7 +28,7 @@ from controlplane.effects import LaunchGang
 from controlplane.engine import Answer, Engine, EngineOptions
 from controlplane.errors import LogConflict, LogUnavailable, Rejected
 from controlplane.image import Receipt
-from controlplane.job import FINISHED, Phase
+from controlplane.job import FINISHED, Job, Phase
 from controlplane.model import (
     DoneWhen,
     JobSpec,
@@ -60,13 +60,15 @@ class Scenario:
         self.durable = World()
         self.ends: dict[str, Phase] = {}
         self.receipts: dict[str, Receipt] = {}
+        self.acknowledged: set[str] = set()
         self.engine: Engine | None = None
         self.engines = 0
         self.conflicts = 0
         self.too_early: list[LaunchGang] = []
         # Engines that were left running when the next one was started.
         self.left: list[Engine] = []
-        self.cluster = SimulatedCluster(self.env, self._cluster_model(calm))
+        self.model = self._cluster_model(calm)
+        self.cluster = SimulatedCluster(self.env, self.model)
         self.snapshot_every = self.dice.choice([None, 5, 50])
 
     def _cluster_model(self, calm: bool):  # type: ignore[no-untyped-def]
@@ -80,14 +82,18 @@ class Scenario:
 
     def run(self) -> "Scenario":
         self.env.process(self._supervise())
-        for number in range(self.dice.randint(4, 14)):
-            self.env.process(self._person(number))
+        self._begin()
         self.env.run(until=TROUBLE_S)
         self.faults.stop()
-        self.env.process(self._resume_all())
+        self.env.process(self._calm_down())
         self.env.run(until=TROUBLE_S + CALM_S)
         self._check_the_end()
         return self
+
+    def _begin(self) -> None:
+        """People come."""
+        for number in range(self.dice.randint(4, 14)):
+            self.env.process(self._person(number))
 
     def _supervise(self) -> Generator[Event, Any, None]:
         """Starts an engine, and another one whenever it dies, is killed, or is taken for dead."""
@@ -95,7 +101,7 @@ class Scenario:
             port = Port(self.env, self.faults, self.dice)
             clock = JumpyClock(port)
             log = FaultyLog(port, self.log, self._see_append)
-            cluster = FaultyCluster(port, self.cluster, self._see_launch)
+            cluster = FaultyCluster(port, self.cluster, self._see_launch, self._see_report)
             options = EngineOptions(resync_s=60.0, snapshot_every=self.snapshot_every)
             self.engine = engine = Engine(clock, log, cluster, options)
             self.engines += 1
@@ -156,9 +162,11 @@ class Scenario:
                 assert len(self.log.events) >= answer.position, "a reply before the append"
                 first = self.receipts.setdefault(command.id, answer)
                 assert not first.stream or first == answer, "another answer to the same command"
+                if isinstance(command, c.SubmitJob):
+                    self.acknowledged.add(answer.stream)
                 return answer
             if isinstance(answer, Rejected):
-                assert not isinstance(command, c.SubmitJob), (command, answer.message)
+                self._see_refusal(command, answer)
                 return answer
             yield self.env.timeout(self.dice.random() * 20.0)
 
@@ -171,7 +179,7 @@ class Scenario:
         yield reply | patience
         return reply.value if reply.triggered else None
 
-    def _resume_all(self) -> Generator[Event, Any, None]:
+    def _calm_down(self) -> Generator[Event, Any, None]:
         """In the calm, nothing stays suspended for ever."""
         for turn in range(20):
             yield self.env.timeout(200.0)
@@ -181,6 +189,13 @@ class Scenario:
                 yield from self._insist(command)
 
     # -- witnesses ---------------------------------------------------------------------------
+
+    def _see_refusal(self, command: c.AnyCommand, refusal: Rejected) -> None:
+        assert not isinstance(command, c.SubmitJob), (command, refusal.message)
+
+    def _see_report(self, report: c.Report) -> c.Report:
+        """A report on its way to the engine, and what arrives there of it."""
+        return report
 
     def _see_append(self, batch: Sequence[e.Recorded]) -> None:
         for recorded in batch:
@@ -197,7 +212,10 @@ class Scenario:
         if job.finished:
             assert self.ends.setdefault(job.id, job.phase) is job.phase, "two terminal phases"
         if isinstance(event, e.GangPlaced):
-            assert len(event.placement) == job.spec.size, "not the whole gang"
+            self._see_placed(event, job)
+
+    def _see_placed(self, event: e.GangPlaced, job: Job) -> None:
+        assert len(event.placement) == job.spec.size, "not the whole gang"
 
     def _see_launch(self, effect: LaunchGang) -> None:
         job = self.durable.jobs.get(effect.job_id)
@@ -217,13 +235,11 @@ class Scenario:
         assert not unfinished, f"in the calm these did not end: {unfinished}"
         assert not durable.live, f"finished, but not gone: {list(durable.live)}"
         assert not self.cluster.running, f"in the cluster, but unwanted: {self.cluster.running}"
-        assert sum(mask.bit_count() for mask in durable.free.masks) == 32, "devices leaked"
+        free = sum(mask.bit_count() for mask in durable.free.masks)
+        assert free == self.model.gpus, "devices leaked"
         submitted = [r.event.job for r in self.log.events if isinstance(r.event, e.JobSubmitted)]
         assert len(submitted) == len(set(submitted)), "a job was submitted twice"
-        acknowledged = {
-            receipt.stream for cause, receipt in self.receipts.items() if cause[0] == "s"
-        }
-        assert acknowledged == set(submitted), "an acknowledged job was lost"
+        assert self.acknowledged == set(submitted), "an acknowledged job was lost"
         live = self.engine
         assert live is not None
         assert live.leads

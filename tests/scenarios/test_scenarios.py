@@ -1,4 +1,4 @@
-"""Two hundred worlds in `make test`, ten thousand in `make test-slow`; each is one seed."""
+"""Two hundred worlds of one policy in `make test`, five thousand in `make test-slow`; each is one seed."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from controlplane import events as e
 from tests.scenarios.scenario import Scenario
 
 SEEDS = 200
-SLOW_BLOCKS = 98
+SLOW_BLOCKS = 48
 BLOCK = 100
 
 
