@@ -49,8 +49,8 @@ from controlplane.faults import (
 )
 from controlplane.image import Receipt
 from controlplane.initiative import (
-    MAKES_ROOM,
     leaves_room,
+    makes_room,
     next_due,
     one_pass,
     review,
@@ -681,8 +681,6 @@ class _Step:
         for event in events:
             position += 1
             batch.append(e.Recorded(position, now, event, cause, actor))
-            if type(event) in MAKES_ROOM:
-                self.makes_room = True
         try:
             world.apply_together(batch, job)
         except Exception as error:
@@ -692,6 +690,8 @@ class _Step:
                 raise JobFault(event.job, error) from error
             self.job = ""
             raise
+        if not self.makes_room:
+            self.makes_room = makes_room(world, events)
         self.batch += batch
 
     def effects(self, blame: Callable[[Job, str, Exception], None]) -> list[Effect]:

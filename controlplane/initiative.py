@@ -4,7 +4,7 @@ The engine records it step by step, and `redeciding` compares it with what was o
 there is one place that says which decisions a step makes, and after what.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from controlplane import events as e
 from controlplane.draft import Decided, Draft
@@ -19,8 +19,10 @@ from controlplane.scheduling.snapshot import Snapshot
 from controlplane.settling import due
 from controlplane.world import World
 
-# A scheduling pass is worth its cost only after an event that adds a gang, frees or adds devices,
-# or takes the head of a line away.
+# A scheduling pass is worth its cost only after an event that lets it decide more than the last one:
+# one that adds a gang, frees or adds devices, takes the head of a line away, loses ranks that may be
+# replaced, or changes what queues share. Whatever lets a pass decide more must be listed here: the
+# log does not show a pass that decided nothing, so `redeciding` relies on it.
 MAKES_ROOM: frozenset[type[e.Event]] = frozenset(
     {
         e.JobSubmitted,
@@ -31,10 +33,15 @@ MAKES_ROOM: frozenset[type[e.Event]] = frozenset(
         e.JobCancelled,
         e.JobSuspended,
         e.JobFailed,
+        e.JobAmended,
         e.RanksExited,
+        e.RanksLost,
         e.RanksGone,
         e.AttemptEnded,
         e.NodeReported,
+        e.NodeLost,
+        e.NodeRemoved,
+        e.NodeCordoned,
         e.NodeUncordoned,
         e.QueueDefined,
         e.QueueRemoved,
@@ -45,6 +52,17 @@ MAKES_ROOM: frozenset[type[e.Event]] = frozenset(
         e.EngineStarted,
     }
 )
+
+
+def makes_room(world: World, events: Iterable[e.Event]) -> bool:
+    """Whether a pass may decide more after these events, which the world has taken in."""
+    for event in events:
+        if type(event) in MAKES_ROOM:
+            return True
+        # Ranks are added only to a gang that runs.
+        if type(event) is e.GangStarted and event.job in world.growing:
+            return True
+    return False
 
 
 def next_due(world: World, now: float) -> Decided:
@@ -91,6 +109,7 @@ def one_pass(world: World, now: float) -> Iterator[Decided]:
         if decided.events:
             yield decided
     if world.growing:
+        snapshot.is_enacted()
         for event in grow(snapshot, decisions):
             yield Decided([event])
 

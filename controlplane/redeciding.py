@@ -19,7 +19,7 @@ from controlplane.draft import Decided
 from controlplane.errors import LogCorrupt, Rejected
 from controlplane.faults import JobFault
 from controlplane.folding import recorded_in
-from controlplane.initiative import MAKES_ROOM, next_due, one_pass, review
+from controlplane.initiative import makes_room, next_due, one_pass, review
 from controlplane.job import Job
 from controlplane.ports import LogReader, PageReader
 from controlplane.recalling import candidates
@@ -146,7 +146,7 @@ class Redecider:
             told = f"this cannot have happened: {error}"
             raise LogCorrupt(self.world.position + 1, told) from error
         if not self._room:
-            self._room = not MAKES_ROOM.isdisjoint(map(type, decided.events[: len(batch)]))
+            self._room = makes_room(self.world, decided.events[: len(batch)])
         self._passed = False
         return first + len(batch)
 

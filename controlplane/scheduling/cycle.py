@@ -29,7 +29,7 @@ from controlplane.scheduling.making_room import RoomMaker
 from controlplane.scheduling.order import Heads
 from controlplane.scheduling.protection import safe_until
 from controlplane.scheduling.quota_gate import QuotaGate
-from controlplane.scheduling.repair import repair
+from controlplane.scheduling.repair import part_of, repair
 from controlplane.scheduling.smaller import fewer_replicas, replicas_of
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.sharing import Discipline
@@ -142,12 +142,14 @@ class Pass:
         return [self.snapshot.gang(job.id) for job in jobs]
 
     def _repair(self, job: Job) -> None:
-        found = repair(self.snapshot, job)
+        found = repair(self.snapshot, self.gate, job)
         if isinstance(found, Replace):
             self.snapshot.decided.add(job.id)
-            asked = self.snapshot.gang(job.id).amounts
-            amounts = tuple(asked[rank] for rank in found.ranks) if asked else ()
-            self.snapshot.hold(self.snapshot.free, Fit(found.slots, amounts=amounts))
+            attempt, part = job.attempt, part_of(self.snapshot, job, found.ranks)
+            assert attempt is not None
+            shares = tuple([attempt.share(rank) for rank in found.ranks]) if attempt.shares else ()
+            fit = Fit(found.slots, shares, attempt.flavor, part.amounts)
+            self.snapshot.take_more(part, fit)
             self.decisions.append(found)
         elif isinstance(found, GiveUp):
             self.snapshot.evict(job)

@@ -114,8 +114,8 @@ def _quota(snapshot: Snapshot, gang: Gang, flavor: str, code: str) -> list[Reaso
         if left is None or gang.gpus <= left:
             return []
         return [_limit(gang, queue.name, max(0, left), queue.gpus_max or 0)]
-    tree = snapshot.tree(flavor)
-    left = tree.below_ceiling(gang.queue)
+    tree = snapshot.tree(snapshot.quota_key(gang.queue, flavor))
+    left = snapshot.tree().below_ceiling(gang.queue)
     found = []
     if gang.milli > left:
         ceilings = [b.ceiling for b in tree.branches[gang.queue].path() if b.ceiling < 1 << 59]
@@ -163,7 +163,8 @@ def _over(gang: Gang, potential: int, available: int, code: str) -> Reason:
 
 
 def _unpreemptible(snapshot: Snapshot, gang: Gang, flavor: str) -> Reason:
-    nominal = snapshot.tree(flavor).branches[gang.queue].nominal // WHOLE
+    key = snapshot.quota_key(gang.queue, flavor)
+    nominal = snapshot.tree(key).branches[gang.queue].nominal // WHOLE
     return reason(
         "non_preemptible_over_quota",
         f"what cannot be evicted must stay within the queue's quota of {nominal} GPUs",

@@ -56,6 +56,7 @@ class Groups:
             if place is None:
                 break
             snapshot.hold(view, place)
+            snapshot.fence_off(view, gang, place)
             snapshot.charge(gang, place.flavor)
             found.append((gang, place))
         for gang, place in reversed(found):

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from controlplane.events import RanksAdded
 from controlplane.job import Job
 from controlplane.job_life import ranks_wanted
@@ -11,7 +9,7 @@ from controlplane.scheduling.decisions import Decision, Evict, GiveUp, Shrink, S
 from controlplane.scheduling.fitting import Fit
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.quota_gate import QuotaGate
-from controlplane.scheduling.repair import place_beside
+from controlplane.scheduling.repair import part_of, place_beside
 from controlplane.scheduling.snapshot import Snapshot
 
 
@@ -67,10 +65,9 @@ def _more(snapshot: Snapshot, job: Job) -> tuple[Gang, Fit] | None:
 
 def _so_many(snapshot: Snapshot, job: Job, ranks: range) -> tuple[Gang, Fit] | None:
     """Just these ranks as a gang of their own, and where they go."""
-    attempt, role, whole = job.attempt, job.spec.roles[-1], snapshot.gang(job.id)
+    attempt, whole = job.attempt, snapshot.gang(job.id)
     assert attempt is not None
-    spec = replace(job.spec, roles=(replace(role, replicas=len(ranks), min_replicas=None),))
-    more = Gang(replace(job, spec=spec), whole.memories_mib, by_request=whole.by_request)
+    more = part_of(snapshot, job, ranks)
     if QuotaGate(snapshot).code(more, attempt.flavor):
         return None
     placement = place_beside(snapshot, whole, job, list(ranks))

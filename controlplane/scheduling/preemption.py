@@ -124,7 +124,8 @@ def classic(snapshot: Snapshot, gang: Gang, flavor: str, by_domain: bool) -> Evi
     own = own_victims(snapshot, gang)
     if not own and not snapshot.world.by_request:
         # By far the most frequent answer, and quick to find out where GPUs are all that counts.
-        branch = snapshot.coming_tree(flavor).branches[gang.queue]
+        key = snapshot.quota_key(gang.queue, flavor)
+        branch = snapshot.coming_tree(key).branches[gang.queue]
         if not somebody_is_over(branch):
             return None
     quotas = Quotas(snapshot, gang, flavor)
@@ -207,7 +208,7 @@ class OverShare:
 
     def __init__(self, snapshot: Snapshot, gang: Gang, flavor: str) -> None:
         self._gang = gang
-        self._tree = tree = snapshot.coming_tree(flavor)
+        self._tree = tree = snapshot.coming_tree(snapshot.quota_key(gang.queue, flavor))
         self.fair_milli = fair_shares(snapshot, tree, gang)
         self._names = sorted(n for n in tree.branches if n != gang.queue and n in snapshot.queues)
         # Everyone of another queue that the gang may ask if those beside it give enough.
@@ -312,7 +313,7 @@ def _search(snapshot: Snapshot, gang: Gang, flavor: str) -> Search:
     quotas = Quotas(snapshot, gang, flavor)
 
     def is_below_ceiling(_: Sequence[Victim]) -> bool:
-        return gang.milli <= quotas.gpus.below_ceiling(gang.queue) and quotas.has_others()
+        return quotas.is_below_ceiling() and quotas.has_others()
 
     return Search(snapshot, quotas, flavor, is_below_ceiling)
 

@@ -42,7 +42,10 @@ class QuotaAhead:
         self._snapshot = snapshot
         self._gang = gang
         asked = [RESOURCE + quota.name for quota in snapshot.queues[gang.queue].resources]
+        flavor = snapshot.quota_key(gang.queue, flavor)
         self._trees = [QuotaTree(snapshot.queues, key) for key in (flavor, *asked)]
+        # A ceiling counts GPUs of all flavours together.
+        self._of_all = QuotaTree(snapshot.queues) if flavor != ANY else self._trees[0]
         # What cannot be taken from the queue, where that has a limit of its own.
         self._fixed = 0
         self.times: list[float] = []
@@ -87,7 +90,8 @@ class QuotaAhead:
 
     def _change(self, use: Use, sign: int) -> None:
         gang = use.gang
-        for tree in self._trees:
+        of_gpus = [self._of_all] if self._of_all is not self._trees[0] else []
+        for tree in (*of_gpus, *self._trees):
             if amount := self._amount(use, tree.flavor):
                 (tree.add if sign > 0 else tree.remove)(gang.queue, amount)
         if gang.queue == self._gang.queue and not gang.preemptible:
@@ -108,7 +112,7 @@ class QuotaAhead:
     def _allows_now(self) -> bool:
         gang, first = self._gang, self._trees[0]
         model = self._snapshot.world.policy.model
-        if gang.milli > first.below_ceiling(gang.queue):
+        if gang.milli > self._of_all.below_ceiling(gang.queue):
             return False
         if self._snapshot.has_quotas:
             if model in _BY_NOMINAL and gang.milli > first.available(gang.queue):

@@ -53,22 +53,25 @@ class QuotaGate:
                 return ""
             over = snapshot.used_milli(queue) + gang.milli > ceiling * WHOLE
             return "queue_limit" if over else ""
-        tree = snapshot.coming_tree(flavor) if coming else snapshot.tree(flavor)
+        key = snapshot.quota_key(queue, flavor)
+        tree = snapshot.coming_tree(key) if coming else snapshot.tree(key)
         model = snapshot.world.policy.model
         # Before the ceiling: room below that can be made, and quota for this cannot.
         if model is QuotaModel.DESERVED and self._is_too_fixed(gang, tree):
             return UNPREEMPTIBLE
-        if gang.milli > tree.below_ceiling(queue):
+        # A ceiling counts GPUs of all flavours together.
+        of_all = snapshot.coming_tree() if coming else snapshot.tree()
+        if gang.milli > of_all.below_ceiling(queue):
             return "queue_limit"
         if model in (QuotaModel.CLASSIC, QuotaModel.FAIR):
-            own = self._kept.get((flavor, queue), 0)
+            own = self._kept.get((key, queue), 0)
             if own:
                 tree.remove(queue, own)
             left = tree.available(queue)
             if own:
                 tree.add(queue, own)
             if gang.milli > left:
-                kept = sum(n for (f, q), n in self._kept.items() if f == flavor and q != queue)
+                kept = sum(n for (f, q), n in self._kept.items() if f == key and q != queue)
                 return "blocked_by_reserved_capacity" if gang.milli <= left + kept else OVER_QUOTA
         return ""
 
@@ -77,10 +80,13 @@ class QuotaGate:
         if gang.preemptible:
             return False
         snapshot, queue = self._snapshot, gang.queue
-        gangs = [snapshot.gang(job_id) for job_id in snapshot.world.holders.get(queue, ())]
+        holders = snapshot.world.holders.get(queue, ())
+        gangs = [snapshot.gang(job_id) for job_id in holders if job_id != gang.id]
         gangs += [other for other in self.started if other.queue == queue]
         fixed = sum(other.milli for other in gangs if not other.preemptible)
-        return fixed + gang.milli > tree.branches[queue].nominal
+        # Of one that runs, these are ranks that it gets besides: it counts once, as a whole.
+        own = snapshot.gang(gang.id).milli if gang.id in holders else gang.milli
+        return fixed + own > tree.branches[queue].nominal
 
     def keep(self, gang: Gang) -> None:
         """A head that may not take back what others borrow keeps its queue's own for itself.
@@ -90,7 +96,7 @@ class QuotaGate:
         snapshot = self._snapshot
         if not snapshot.has_quotas or snapshot.world.policy.model is not QuotaModel.CLASSIC:
             return
-        flavor = self.flavors(gang)[0]
+        flavor = snapshot.quota_key(gang.queue, self.flavors(gang)[0])
         tree = snapshot.tree(flavor)
         branch = tree.branches[gang.queue]
         key = flavor, gang.queue

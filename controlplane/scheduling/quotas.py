@@ -29,7 +29,10 @@ class Quotas:
         self.queue = gang.queue
         resources = snapshot.resources if snapshot.world.by_request else []
         # GPUs come first; what follows are other resources, in the same order in all lists here.
+        flavor = snapshot.quota_key(gang.queue, flavor)
         self.trees: list[QuotaTree] = [snapshot.coming_tree(key) for key in (flavor, *resources)]
+        # A ceiling counts GPUs of all flavours together.
+        self._of_all = None if flavor == ANY else snapshot.coming_tree()
         self._needs = [
             gang.milli,
             *[gang.amount(key.removeprefix(RESOURCE)) for key in resources],
@@ -51,6 +54,8 @@ class Quotas:
 
     def remove(self, victims: Iterable["Victim"]) -> None:
         for victim in victims:
+            if self._of_all is not None:
+                self._of_all.remove(victim.queue, victim.milli)
             self.gpus.remove(victim.queue, self._gpus_of(victim))
             if len(self.trees) > 1:
                 for tree, amount in zip(self.trees[1:], self._of(victim), strict=True):
@@ -59,6 +64,8 @@ class Quotas:
     def add(self, victims: Iterable["Victim"]) -> None:
         """The opposite of `remove`; last gone, first back."""
         for victim in victims:
+            if self._of_all is not None:
+                self._of_all.add(victim.queue, victim.milli)
             self.gpus.add(victim.queue, self._gpus_of(victim))
             if len(self.trees) > 1:
                 for tree, amount in zip(self.trees[1:], self._of(victim), strict=True):
@@ -118,9 +125,14 @@ class Quotas:
         gpus = self._needs[0]
         return (
             gpus <= self.gpus.available(self.queue)
-            and gpus <= self.gpus.below_ceiling(self.queue)
+            and self.is_below_ceiling()
             and self.has_others()
         )
+
+    def is_below_ceiling(self) -> bool:
+        """Whether the gang stays below the hard ceilings of its queue and of those above it."""
+        tree = self.gpus if self._of_all is None else self._of_all
+        return self._needs[0] <= tree.below_ceiling(self.queue)
 
     def _is_enough(self, index: int) -> bool:
         return self._needs[index] <= self.trees[index].available(self.queue)

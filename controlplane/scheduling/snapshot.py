@@ -5,7 +5,7 @@ that are being stopped will leave: a gang that fits there waits for it and evict
 behind it gets what it waits for.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from controlplane.attempt import HOLDING, Attempt
@@ -140,9 +140,9 @@ class Snapshot:
         """Frees, in a view, a place that was given away in this pass."""
         taking.give_back_fit(self.world, free, fit)
 
-    def hold(self, free: FreeDevices, fit: Fit, *, what_is_there: bool = False) -> None:
-        """Takes a placement in a view; `what_is_there` leaves out what is not free there yet."""
-        taking.hold(self.world, free, fit, what_is_there=what_is_there)
+    def hold(self, free: FreeDevices, fit: Fit) -> None:
+        """Takes a placement in a view."""
+        taking.hold(self.world, free, fit)
 
     # -- queues ------------------------------------------------------------------------------
 
@@ -228,6 +228,19 @@ class Snapshot:
         said = self.queues[queue].preempt
         return self.world.policy.preempt if said is None else said
 
+    def quota_key(self, queue: str, flavor: str) -> str:
+        """The tree in which a queue's gang of this flavour counts.
+
+        Where no queue of its tree states quotas by flavour, a flavour says only which nodes a gang
+        takes, and its quota is the one for all GPUs.
+        """
+        apart: frozenset[str] | None = self.world.about_queues.get("flavors")
+        if apart is None:
+            roots = {_root(self.queues, name) for name, q in self.queues.items() if q.flavors}
+            apart = frozenset(name for name in self.queues if _root(self.queues, name) in roots)
+            self.world.about_queues["flavors"] = apart
+        return flavor if queue in apart else ANY
+
     def tree(self, flavor: str = ANY) -> QuotaTree:
         """Quotas and what is used of them now."""
         return self._pair(flavor)[0]
@@ -293,12 +306,18 @@ class Snapshot:
             self.hold(self._free, fit)
         if self._coming is not None:
             self.hold(self._coming, fit)
-        if gang.topology is not None and gang.topology.exclusive:
+        if _is_exclusive(gang):
             for view in {id(v): v for v in (self.free, self._coming) if v is not None}.values():
-                close(self.world, view, fit.placement, gang.topology.required)
+                self.fence_off(view, gang, fit)
         self._given += gang.gpus
         self.decided.add(gang.id)
         self.charge(gang, fit.flavor)
+
+    def fence_off(self, free: FreeDevices, gang: Gang, fit: Fit) -> None:
+        """Closes, in a view, what the gang would have for itself alone there."""
+        if _is_exclusive(gang):
+            assert gang.topology is not None
+            close(self.world, free, fit.placement, gang.topology.required)
 
     def charge(self, gang: Gang, flavor: str) -> None:
         """The gang has its quota, of everything, from here on in this pass."""
@@ -309,6 +328,10 @@ class Snapshot:
         """The opposite of `charge`."""
         self._used[gang.queue] -= gang.milli
         self._charge(gang, flavor, -1)
+
+    def is_enacted(self) -> None:
+        """What this pass gave away is in the world by now, and counted there."""
+        self._used.clear()
 
     def take_more(self, more: Gang, found: Fit) -> None:
         """A gang that runs gets more ranks, there; `more` is just these."""
@@ -322,7 +345,10 @@ class Snapshot:
         assert self._coming is not None
         self.decided.add(gang.id)
         self.hold(self._coming, fit)
-        self.hold(self.free, fit, what_is_there=True)
+        taking.hold_what_is_there(self.world, self.free, fit)
+        if _is_exclusive(gang):
+            self.fence_off(self._coming, gang, fit)
+            self.fence_off(self.free, gang, fit)
         self._charge(gang, fit.flavor)
 
     def reserve_quota(self, queue: str, milli: int, flavor: str = ANY) -> None:
@@ -370,6 +396,16 @@ class Snapshot:
             if pair[1] is pair[0]:
                 pair[1] = pair[0].twin(self.queues)
             self._uncharge(pair[1], job, ranks)
+
+
+def _is_exclusive(gang: Gang) -> bool:
+    return gang.topology is not None and gang.topology.exclusive
+
+
+def _root(queues: Mapping[str, Queue], name: str) -> str:
+    while parent := queues[name].parent:
+        name = parent
+    return name
 
 
 def holding_ranks(job: Job) -> list[int]:

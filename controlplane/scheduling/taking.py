@@ -45,23 +45,34 @@ def give_back_fit(world: World, free: FreeDevices, fit: Fit) -> None:
             free.release_amounts(node.ordinal, fit.amounts[index])
 
 
-def hold(world: World, free: FreeDevices, fit: Fit, *, what_is_there: bool = False) -> None:
-    """Takes a placement in a view; `what_is_there` leaves out what is not free there yet."""
+def hold(world: World, free: FreeDevices, fit: Fit) -> None:
+    """Takes a placement in a view; all of it must be free there."""
     nodes = world.nodes
     for index, slot in enumerate(fit.placement):
         ordinal = nodes[slot.node].ordinal
         share = fit.shares[index] if fit.shares else 0
         if share:
-            device = slot.devices[0]
-            taken = free.shared.get(ordinal, {}).get(device, 0)
-            is_there = taken + share <= WHOLE and (taken or free.masks[ordinal] >> device & 1)
-            if is_there or not what_is_there:
-                free.hold_share(ordinal, device, share)
+            free.hold_share(ordinal, slot.devices[0], share)
         else:
-            mask = mask_of(slot.devices)
-            free.hold(ordinal, mask & free.masks[ordinal] if what_is_there else mask)
+            free.hold(ordinal, mask_of(slot.devices))
         if fit.amounts:
-            if what_is_there:
-                free.hold_what_is_left(ordinal, fit.amounts[index])
-            else:
-                free.hold_amounts(ordinal, fit.amounts[index])
+            free.hold_amounts(ordinal, fit.amounts[index])
+
+
+def hold_what_is_there(world: World, free: FreeDevices, fit: Fit) -> None:
+    """Takes as much of a placement as is free there yet: of a device that is shared, what is left."""
+    nodes = world.nodes
+    for index, slot in enumerate(fit.placement):
+        ordinal = nodes[slot.node].ordinal
+        share = fit.shares[index] if fit.shares else 0
+        for device in slot.devices:
+            taken = free.shared.get(ordinal, {}).get(device, 0)
+            is_free = bool(free.masks[ordinal] >> device & 1)
+            if (share and is_free) or taken:
+                left = min(share or WHOLE, WHOLE - taken)
+                if left:
+                    free.hold_share(ordinal, device, left)
+            elif is_free:
+                free.hold(ordinal, 1 << device)
+        if fit.amounts:
+            free.hold_what_is_left(ordinal, fit.amounts[index])

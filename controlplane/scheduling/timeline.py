@@ -11,6 +11,7 @@ from controlplane.devices import FreeDevices, mask_of
 from controlplane.scheduling.fitting import Fit, fit, has_room
 from controlplane.scheduling.gangs import Gang
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.scheduling.taking import hold_what_is_there
 
 Leaves = Callable[[FreeDevices, str], None]
 
@@ -132,7 +133,7 @@ def masks_of(snapshot: Snapshot, fit: Fit) -> tuple[tuple[int, int], ...]:
 def take_away(snapshot: Snapshot, view: FreeDevices, held: Held) -> None:
     """Takes a place in a view, as far as it is free there."""
     if held.fit.shares or held.fit.amounts:
-        snapshot.hold(view, held.fit, what_is_there=True)
+        hold_what_is_there(snapshot.world, view, held.fit)
         return
     for ordinal, mask in held.masks:
         there = mask & view.masks[ordinal]

@@ -19,7 +19,7 @@ from controlplane.lines import attained_by
 from controlplane.requests import NO_AMOUNTS, of_rank
 from controlplane.scheduling.fitting import Fit, fit
 from controlplane.scheduling.gangs import Gang
-from controlplane.scheduling.protection import lost_s, protected_s
+from controlplane.scheduling.protection import lost_s
 from controlplane.scheduling.quotas import Quotas
 from controlplane.scheduling.snapshot import Snapshot, held_milli
 from controlplane.sharing import Discipline
@@ -77,7 +77,7 @@ def _running(snapshot: Snapshot, queue: str) -> list[Victim]:
         job = world.jobs[job_id]
         gang, attempt = snapshot.gang(job_id), job.attempt
         assert attempt is not None
-        is_safe = now - attempt.placed_at < protected_s(world, job)
+        is_safe = attempt.safe_until is not None and now < attempt.safe_until
         if not gang.preemptible or (is_safe and gang.elastic is None):
             continue
         priority = effective_priority(snapshot, job, gang)

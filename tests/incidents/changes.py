@@ -50,7 +50,7 @@ CHANGES = (
     Change("one gang a pass and queue", CYCLE, "                heads.move_up()", "                heads.close(gang.id)"),
     Change("low priority first", "lines.py", "first = float(-spec.priority)", "first = float(spec.priority)"),
     Change("last in, first out", "lines.py", "Waiting(first, 0, job.queued_as", "Waiting(first, 0, -job.queued_as"),
-    Change("the protected are not spared", "scheduling/victims.py", "< protected_s(world, job)", "< 0"),
+    Change("the protected are not spared", "scheduling/victims.py", "now < attempt.safe_until", "now < 0"),
     Change("reasons are told in other words", "scheduling/explanation.py", "it needs {gang.gpus} GPUs", "it wants {gang.gpus} GPUs"),
     Change("gangs do not grow", GROWTH, "    while low < high:", "    while False:"),
     Change("no pass when ranks are gone", "initiative.py", "        e.RanksGone,\n        e.AttemptEnded,\n", ""),

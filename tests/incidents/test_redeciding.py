@@ -13,12 +13,16 @@ from msgspec.structs import replace
 
 from adapters.memory_log import MemoryLog
 from controlplane import codec
+from controlplane import commands as c
 from controlplane import events as e
 from controlplane.codec import GENESIS, Row, check_chain, from_line, from_row, to_line, to_rows
 from controlplane.difference import Difference
 from controlplane.errors import LogCorrupt
+from controlplane.initiative import makes_room
+from controlplane.model import Repair, Role, Scheduling
 from controlplane.redeciding import Differs, Redecider, redecide
 from controlplane.world import World
+from tests.controlplane.specification import Given, node, on, spec, submit
 from tests.incidents.changes import CHANGES, Change
 from tests.incidents.day import Day
 from tests.scenarios.scenario import Scenario, run_now
@@ -217,3 +221,23 @@ def test_the_memory_log_is_read_as_any_other(day: Day) -> None:
     log = MemoryLog(day.log.events[:1_000])
     assert run_now(redecide(log, whole=False)) is None
     assert codec.EVENT_TYPES
+
+
+# ---------------------------------------------------------------- passes that decided nothing
+
+
+def test_whatever_lets_a_pass_decide_more_asks_for_one() -> None:
+    """A pass that decided nothing is not in the log, so no other event may let it decide more."""
+    replace_lost = Scheduling(repair=Repair.REPLACE)
+    grows = (Role(name="Worker", replicas=2, gpus=4, min_replicas=1),)
+    given = Given(node("n1"), node("n2"))
+    given.when(submit("a", "j1", spec(workers=2, gpus=4, scheduling=replace_lost)))
+    given.when(submit("b", "j2", spec(roles=grows)))
+    given.happened(e.GangPlaced("j1", 1, on(("n1", range(4)), ("n2", range(4)))))
+    given.happened(e.GangPlaced("j2", 1, on(("n1", range(4, 8)))))
+    given.when(c.ReportRanks(job="j1", attempt=1, started=(0, 1)))
+    assert not makes_room(given.world, given.decided)
+    given.when(c.ReportRanks(job="j2", attempt=1, started=(0,)))
+    assert makes_room(given.world, given.decided), "it may grow"
+    given.when(c.ReportNodeLost(node="n2"))
+    assert makes_room(given.world, given.decided), "it may be repaired, or must start again"

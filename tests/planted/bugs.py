@@ -590,8 +590,8 @@ BUGS = (
     Bug(
         "scheduling: what starts in a pass is promised to another",
         "controlplane/scheduling/snapshot.py",
-        "            self.hold(self._coming, fit)\n        if gang.topology",
-        "            pass\n        if gang.topology",
+        "            self.hold(self._coming, fit)\n        if _is_exclusive",
+        "            pass\n        if _is_exclusive",
         SCHEDULING,
     ),
     Bug(
@@ -632,8 +632,8 @@ BUGS = (
     Bug(
         "scheduling: what starts in a pass holds its cores only from the next one on",
         "controlplane/scheduling/taking.py",
-        "                free.hold_amounts(ordinal, fit.amounts[index])",
-        "                pass",
+        "            free.hold_amounts(ordinal, fit.amounts[index])",
+        "            pass",
         ("tests/controlplane/test_requests.py",),
     ),
     Bug(
