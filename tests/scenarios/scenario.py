@@ -206,6 +206,8 @@ class Scenario:
                 self.durable.check()
 
     def _see_event(self, event: e.Event) -> None:
+        # Nothing raises in these worlds unless there is a bug, whichever job it is put down to.
+        assert not isinstance(event, e.JobErrored | e.EngineFailed | e.JobQuarantined), event
         if not isinstance(event, e.JobEvent) or event.job not in self.durable.jobs:
             return
         job = self.durable.jobs[event.job]
