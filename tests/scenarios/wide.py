@@ -14,7 +14,7 @@ from simpy.events import Event
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane.errors import LogUnavailable, Rejected
-from controlplane.job import FINISHED, Job, Phase
+from controlplane.job import FINISHED, WAITING, Job, Phase
 from controlplane.redeciding import Differs, Redecider
 from controlplane.sharing import Queue
 from controlplane.world import World
@@ -84,7 +84,7 @@ class WideScenario(Scenario):
         for job in durable.jobs.values():
             if job.phase is Phase.SUSPENDED:
                 yield c.ResumeJob(namespace=NAMESPACE, name=job.name)
-            elif job.phase is Phase.QUEUED and self._is_hopeless(job, turn):
+            elif job.phase in WAITING and self._is_hopeless(job, turn):
                 yield c.CancelJob(namespace=NAMESPACE, name=job.name)
 
     def _is_hopeless(self, job: Job, turn: int) -> bool:

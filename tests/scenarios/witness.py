@@ -100,6 +100,8 @@ class Witness:
             e.JobSubmitted: self._submitted,
             e.JobRequeued: self._requeued,
             e.GangHeld: self._held,
+            e.JobUnschedulable: self._set_aside,
+            e.JobSchedulable: self._back_in_line,
             e.GangPlaced: self._placed,
             e.RanksAdded: self._added,
             e.RanksReplaced: self._replaced,
@@ -169,6 +171,13 @@ class Witness:
 
     def _held(self, event: e.GangHeld, recorded: e.Recorded) -> None:
         self.jobs[event.job].claimed = event.code == _CLAIMED
+
+    def _set_aside(self, event: e.JobUnschedulable, recorded: e.Recorded) -> None:
+        job = self.jobs[event.job]
+        job.waiting = job.claimed = False
+
+    def _back_in_line(self, event: e.JobSchedulable, recorded: e.Recorded) -> None:
+        self.jobs[event.job].waiting = True
 
     def _placed(self, event: e.GangPlaced, recorded: e.Recorded) -> None:
         job = self.jobs[event.job]
