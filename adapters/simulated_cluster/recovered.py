@@ -12,11 +12,14 @@ from typing import Protocol
 from adapters.simulated_cluster.cluster import SimulatedCluster
 from adapters.simulated_cluster.log_lines import log_lines
 from adapters.simulated_cluster.recovery import catch_up, read_events
+from adapters.simulated_cluster.vetting import refusal
 from controlplane import events as e
 from controlplane.codec import from_row
 from controlplane.commands import Report, ReportModel
 from controlplane.effects import Effect
+from controlplane.errors import Rejected
 from controlplane.job import Job
+from controlplane.model import JobSpec
 from controlplane.ports import DeviceReading, LinkReading, SearchableLog
 from controlplane.replay import rebuild
 from controlplane.world import World
@@ -54,6 +57,10 @@ class RecoveredCluster:
         self._report: Callable[[Report], None] = lambda report: None
         # None until an engine has asked for something.
         self._cluster: SimulatedCluster | None = None
+
+    def vet(self, spec: JobSpec) -> Rejected | None:
+        """Why a job that names a model cannot train here; see `controlplane.ports.VetsJobs`."""
+        return refusal(spec, self._model.nodes)
 
     async def connect(self, report: Callable[[Report], None]) -> None:
         self._report = report

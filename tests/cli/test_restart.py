@@ -83,6 +83,14 @@ def test_rented_nodes_and_the_gang_on_them_outlive_a_kill(tmp_path: Path, muster
     assert (types.count("GangPlaced"), len(lost)) == (1, len(lost[:1]))
 
 
+def test_a_training_that_cannot_be_is_refused_at_the_door(tmp_path: Path, muster: Muster) -> None:
+    path = tmp_path / "j.yaml"
+    path.write_text(JOB.replace("resnet50", "gpt_175b"))
+    with up("--db", tmp_path / "m.db") as server:
+        assert muster("submit", path, "--url", server.url).code != 0
+        assert server.stop()[0] == 0
+
+
 def test_time_that_passed_without_an_event_is_not_turned_back(tmp_path: Path) -> None:
     log = tmp_path / "m.db"
     with up("--db", log, "--speed", 100_000) as server:
