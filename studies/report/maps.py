@@ -77,7 +77,7 @@ def gantt(bars: Sequence[Sequence[object]], begin: float, length: float) -> str:
                 f'<rect x="{frame.x(first):.1f}" y="{y + 3}" width="{frame.x(start) - frame.x(first):.1f}" '
                 f'height="2" class="waited"><title>{escape(told)}</title></rect>'
             )
-        colour = "#dc2626" if outcome in (2, 3) else _size_colour(int(str(gpus)))
+        colour = "#dc2626" if outcome in (2, 3) else _size_colour(float(str(gpus)))
         drawn.append(
             f'<rect x="{x0:.1f}" y="{y}" width="{max(0.8, x1 - x0):.1f}" height="{lane_h - 1.5}" '
             f'fill="{colour}"><title>{escape(told)}</title></rect>'
@@ -104,5 +104,5 @@ _SIZE_COLOURS = (
 )
 
 
-def _size_colour(gpus: int) -> str:
+def _size_colour(gpus: float) -> str:
     return next(colour for most, _, colour in _SIZE_COLOURS if gpus <= most)

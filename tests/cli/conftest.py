@@ -80,7 +80,8 @@ class server_thread:  # noqa: N801 - used like a function
 
     def __init__(self, speed: float = SPEED, **wanted: Any) -> None:
         model = grid(delays=Delays(start_s=5.0, stop_s=2.0))
-        self._wanted = Wanted(source=Source(Kind.MEMORY, ""), model=model, speed=speed, **wanted)
+        usual = {"source": Source(Kind.MEMORY, ""), "model": model, "speed": speed}
+        self._wanted = Wanted(**usual | wanted)
         self._thread = threading.Thread(target=self._run)
         self._ready = threading.Event()
         self._url = ""

@@ -1,13 +1,18 @@
 """Jobs that share GPUs, from the command line: what tables and views show of them."""
 
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from cli.cluster_tables import gpus_bar
+from cli.sources import Kind, Source
 from controlplane.views import NodeView, SharedGpu
-from tests.cli.conftest import EXAMPLES, Muster
+from simulator.topology import Delays, grid
+from tests.cli.conftest import EXAMPLES, Muster, server_thread
 
 pytestmark = pytest.mark.usefixtures("server")
 LONG_S = 1_000_000
@@ -98,3 +103,69 @@ def test_devices_that_are_shared_are_drawn_between_taken_and_free() -> None:
         shared=[SharedGpu(device=2, taken=250), SharedGpu(device=3, taken=250)],
     )  # fmt: skip
     assert gpus_bar(view).plain in ("■◧◧□", "#++.")
+
+
+# ---------------------------------------------------------------- a whole life
+
+
+def until(look: Callable[[], dict[str, Any]], **wanted: object) -> dict[str, Any]:
+    """What is seen as soon as these fields are so; within 20 seconds."""
+    deadline = time.monotonic() + 20.0
+    while True:
+        seen = look()
+        if all(seen[name] == value for name, value in wanted.items()):
+            return seen
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.05)
+
+
+QUARTER = {"name": "w", "gpu_share": 250}
+
+
+def test_shares_under_quotas_and_preemption_survive_restart_fork_whatif_and_replay(
+    muster: Muster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db, out = tmp_path / "shared.db", tmp_path / "study"
+    source = Source(Kind.SQLITE, str(db))
+    small = grid(1, 1, 2, delays=Delays(start_s=5.0, stop_s=2.0))
+    with server_thread(100.0, source=source, model=small) as url:
+        monkeypatch.setenv("MUSTER_URL", url)
+        muster("queue", "set", "lab")
+        for queue in ("batch", "urgent"):
+            words = ("parent=lab", "nominal=1", "preempt.reclaim=any")
+            assert muster("queue", "set", queue, *words).code == 0
+        # Eight quarters fill both devices; half of them are borrowed.
+        for number in range(4):
+            text = document(f"filler-{number}", QUARTER | {"replicas": 2}, queue="batch")
+            assert muster("submit", "-", stdin=text).code == 0
+        assert muster("queue", "get", "batch", "-o", "json").json["gpus_used"] == 2
+        kai = (EXAMPLES / "gpu-sharing.yaml").read_text().split("---")[2]
+        asked = kai.replace("name: small-finetune", "name: kai").replace('"0.25"', '"0.5"')
+        asked = asked.replace(
+            "spec:\n  pytorch", "spec:\n  runPolicy: {schedulingPolicy: {queue: urgent}}\n  pytorch"
+        )
+        assert muster("submit", "-", stdin=asked).code == 0
+        assert muster("wait", "kai").code == 0
+        restarts = [job["restarts"] for job in muster("list", "-o", "json").json["items"]]
+        assert sum(restarts) == 1
+    # Whatever shared a device does so again after a restart on the same log.
+    with server_thread(100.0, source=source, model=small) as url:
+        monkeypatch.setenv("MUSTER_URL", url)
+        node = until(lambda: muster("node", "get", "rack-0-0", "-o", "json").json, gpus_used=2)
+        assert [device["taken"] for device in node["shared"]] == [1000, 1000]
+        text = document("later", QUARTER, workload={"duration_s": 5}, queue="urgent")
+        assert muster("submit", "-", stdin=text).code == 0
+        assert muster("wait", "later").code == 0
+    assert muster("log", "verify", db).code == 0
+    then = muster("replay", db, "--json").json
+    assert {job["name"]: job["gpus"] for job in then["jobs"]}["kai"] == 0.5
+    forked = muster("fork", db, "--at", "-30s", "--cordon", "rack-0-0", "--json")
+    assert forked.code == 0, forked.err
+    export = tmp_path / "log.jsonl"
+    assert muster("log", "export", db, "-o", export).code == 0
+    study = muster("whatif", "--trace", export, "--nodes", "1x2", "--policy", "fifo", "--out", out)
+    assert study.code == 0, study.err
+    (scenario,) = msgspec.json.decode((out / "result.json").read_bytes())["scenarios"]
+    told = scenario["replication_0"]
+    assert (told["finished"], told["refused"]) == (2, 0)
+    assert {bar[1] for bar in told["gantt"]["bars"]} == {0.25, 0.5}
