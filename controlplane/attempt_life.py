@@ -16,7 +16,7 @@ from controlplane.attempt import (
     RankState,
     lacks_image,
 )
-from controlplane.model import Cause
+from controlplane.model import Cause, JobSpec, Repair, goes_on_smaller
 
 RankChanges = list[tuple[int, Rank]]
 
@@ -239,6 +239,37 @@ def leaving(attempt: Attempt) -> list[int]:
 def missing(attempt: Attempt, size: int) -> list[int]:
     """Those of the first `size` ranks of which nothing is left though they should run."""
     return [i for i, rank in enumerate(attempt.ranks[:size]) if is_missing(rank)]
+
+
+def replaces_missing(spec: JobSpec) -> bool:
+    """Whether missing ranks get other devices while the attempt goes on."""
+    if spec.scheduling.repair is Repair.REPLACE:
+        return True
+    return any([goes_on_smaller(role) for role in spec.roles])  # noqa: C419 - in the hot path
+
+
+def goes_on(spec: JobSpec, attempt: Attempt, *, coming: bool = False) -> bool:
+    """Whether a running gang misses ranks, and those that are left are enough to go on.
+
+    Elastic roles go on with their fewest replicas, and with one at least; a gang that misses a rank
+    of any other role does not. Ranks that are `coming` in place of lost ones may count as missing.
+    """
+    if attempt.state is not AttemptState.RUNNING:
+        return False
+    gone = missing(attempt, spec.size)
+    if coming:
+        ranks = enumerate(attempt.ranks[: spec.size])
+        gone += [i for i, rank in ranks if rank.state is RankState.PENDING]
+    for role in spec.roles:
+        mine = spec.ranks_of(role.name)
+        lost = sum(i in mine for i in gone)
+        if not lost:
+            continue
+        here = attempt.ranks[mine.start : mine.stop]
+        left = sum(rank.state is RankState.RUNNING or rank.done for rank in here)
+        if not goes_on_smaller(role) or left < max(1, role.min_replicas or 0):
+            return False
+    return bool(gone)
 
 
 def is_missing(rank: Rank) -> bool:

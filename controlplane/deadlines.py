@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from controlplane.attempt import Attempt, AttemptState, RankState, launched_at
+from controlplane.attempt_life import goes_on
 from controlplane.job import ACTIVE, Job, Phase
 from controlplane.model import RestartScope
 
@@ -22,7 +23,7 @@ def deadline(job: Job) -> float | None:
         if job.retry_at is not None and is_over:
             due_at = _earlier(due_at, job.retry_at)
     elif attempt is not None and phase in ACTIVE:
-        if job.crippled_at is not None:
+        if job.crippled_at is not None and not goes_on(spec, attempt, coming=True):
             due_at = _earlier(due_at, job.crippled_at + spec.scheduling.recovery_timeout_s)
         if spec.restart.scope is RestartScope.RANK or job.crippled_at is not None:
             for at in _rank_deadlines(attempt, spec.start_timeout_s):

@@ -103,11 +103,11 @@ def _ranks_changed(job: Job, event: e.JobEvent, at: float, position: int) -> Job
 
 def _perhaps_crippled(job: Job, attempt: Attempt, at: float) -> Job:
     """With the time since when ranks are missing, if they are to be replaced."""
-    if job.spec.scheduling.repair is Repair.REPLACE and job.crippled_at is None:
-        crippled_at = (
-            at if attempt.state in a.LIVE and life.missing(attempt, job.spec.size) else None
-        )
-        return replace(job, attempt=attempt, crippled_at=crippled_at)
+    spec = job.spec
+    if job.crippled_at is None and attempt.state in a.LIVE and life.replaces_missing(spec):
+        waits = spec.scheduling.repair is Repair.REPLACE and life.missing(attempt, spec.size)
+        if waits or life.goes_on(spec, attempt):
+            return replace(job, attempt=attempt, crippled_at=at)
     return replace(job, attempt=attempt)
 
 

@@ -197,6 +197,14 @@ class Role(Value, frozen=True, kw_only=True):
         return self.expendable or self.min_replicas is not None or self.max_replicas is not None
 
 
+def goes_on_smaller(role: Role) -> bool:
+    """Whether the others of the role go on when some of its ranks are lost with their nodes.
+
+    Not the workers of a launcher, which serve: the program on them ends when one of them is lost.
+    """
+    return role.min_replicas is not None and not role.serves
+
+
 class DoneWhen(Value, frozen=True):
     """Whose success is the job's success.
 

@@ -18,7 +18,7 @@ from controlplane.attempt import (
     lacks_image,
     launched_at,
 )
-from controlplane.attempt_life import is_missing, missing, staying
+from controlplane.attempt_life import goes_on, is_missing, missing, staying
 from controlplane.draft import Decided, Draft
 from controlplane.job import ACTIVE, FINISHED, Job, Phase
 from controlplane.model import (
@@ -29,6 +29,7 @@ from controlplane.model import (
     Restart,
     RestartScope,
     Role,
+    goes_on_smaller,
 )
 from controlplane.restart import Again, GiveUp
 
@@ -100,6 +101,9 @@ def _has_done_its_part(role: Role, rule: DoneWhen, deciders: Sequence[Rank]) -> 
         return True
     if role.expendable:
         deciders = [rank for rank in deciders if not rank.failed]
+    elif goes_on_smaller(role):
+        # Those that were lost on the way had their work taken over by the others.
+        deciders = [rank for rank in deciders if not is_missing(rank)]
     done = [rank.done for rank in deciders]
     return True in done and (rule.any or False not in done)
 
@@ -110,8 +114,9 @@ def _failing(draft: Draft, attempt: Attempt) -> list[int]:
     failing = [i for i, rank in ranks if rank.state not in _GOING and rank.failed]
     if not failing:
         return failing
-    failing = [i for i in failing if i < draft.job.spec.size]
-    if draft.job.spec.scheduling.repair is Repair.REPLACE:
+    spec = draft.job.spec
+    failing = [i for i in failing if i < spec.size]
+    if spec.scheduling.repair is Repair.REPLACE or goes_on(spec, attempt):
         # Ranks that were lost with their node may be replaced: it is the scheduler's turn.
         failing = [i for i in failing if not is_missing(attempt.ranks[i])]
     return [i for i in failing if not _can_be_spared(draft, attempt, i)]
@@ -223,7 +228,8 @@ def _attempt_due(draft: Draft, attempt: Attempt) -> None:
         _pass_step(draft, attempt, attempt.step_at)
     if attempt.safe_until is not None and attempt.safe_until <= now:
         draft.add(e.ProtectionEnded(job.id, attempt.number))
-    if _is_past(job.crippled_at, job.spec.scheduling.recovery_timeout_s, now):
+    late_s = job.spec.scheduling.recovery_timeout_s
+    if _is_past(job.crippled_at, late_s, now) and not goes_on(job.spec, attempt, coming=True):
         _give_up_repair(draft, attempt)
         return
     if job.phase is Phase.STARTING and _is_past(

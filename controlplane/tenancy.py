@@ -10,19 +10,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from controlplane.attempt import HOLDING, LIVE, Attempt, AttemptState
-from controlplane.attempt_life import leaving, missing
+from controlplane.attempt_life import leaving, missing, replaces_missing
 from controlplane.devices import WHOLE, FreeDevices, mask_of
 from controlplane.image import Node
 from controlplane.job import Job
 from controlplane.job_life import grows, ranks_wanted
 from controlplane.lines import PLANS_AHEAD, expected_s
-from controlplane.model import JobSpec, Repair, Slot
+from controlplane.model import JobSpec, Slot
 from controlplane.requests import Amounts, of_rank, requests_of, says_nothing
 from controlplane.sharing import Discipline
 from controlplane.state import State
 
 # Looking a member up in its enum costs as much as a call.
-_OVER, _STOPPING, _REPLACE = AttemptState.OVER, AttemptState.STOPPING, Repair.REPLACE
+_OVER, _STOPPING = AttemptState.OVER, AttemptState.STOPPING
 
 
 class Tenancy(State):
@@ -141,7 +141,7 @@ class Tenancy(State):
         elif changed:
             if any(new.ranks[i].let_go for i in changed):
                 self._note_leaving(job, new)
-            if job.spec.scheduling.repair is _REPLACE:
+            if replaces_missing(job.spec):
                 self._note_repair(job, new)
         if changed:
             self._move(job, old, new, changed)
@@ -210,7 +210,7 @@ class Tenancy(State):
         asks = job.spec.scheduling
         if asks.topology.exclusive:
             self.exclusive[job.id] = None
-        if asks.repair is _REPLACE:
+        if replaces_missing(job.spec):
             self._note_repair(job, attempt)
 
     def _note_leaving(self, job: Job, attempt: Attempt) -> None:

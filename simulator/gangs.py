@@ -94,6 +94,9 @@ class Gang(NamedTuple):
     mishap: Mishap | None = None
     joins: Key | None = None
     shares: Sequence[int] = ()
+    # Those that are left after a fault meet again and go on without the lost ones, unless they are
+    # stopped meanwhile.
+    elastic: bool = False
 
     def share(self, rank: int) -> int:
         """The thousandths of its device that a rank has, or 0 for whole devices."""

@@ -187,6 +187,9 @@ class Machine:
                 self.training.end(run.gang.key, noticed_s=noticed_s, whole=True)
             self._release(run, ranks)
             self._break(run)
+            if run.gang.elastic:
+                # They notice the loss and meet again, which takes as long as to come up.
+                self._agenda.call_after(self._delays.start_s, partial(self._meet_again, run))
             self._tell(Ended(run.gang.key, (End(ranks, None, kind, name, reason),)))
         assert not node.runs, f"{name} is down, and something runs there"
         self._tell(NodeDown(name, kind, reason))
@@ -240,7 +243,7 @@ class Machine:
     def _break(self, run: Run) -> None:
         """A rank is no more, and the others of its gang, and who joined them, wait for it in vain."""
         run.broken = run.gang.together
-        if run.gang.joins is not None or run.begun > 1:
+        if run.gang.joins is not None or run.begun > 1 or run.gang.elastic:
             for other in self._fellows(run):
                 other.broken = True
 
@@ -256,11 +259,20 @@ class Machine:
     def _mend(self, run: Run) -> None:
         """Whoever waited for it in vain begins again beside it."""
         for other in self._fellows(run):
-            if other.broken and not other.stopping:
-                other.broken = False
-                parts = other.gang.parts
-                left = [part._replace(ranks=other.living(part.ranks)) for part in parts]
-                self._work(other, [part._replace(elapsed_s=None) for part in left if part.ranks])
+            self._begin_again(other)
+
+    def _meet_again(self, run: Run) -> None:
+        """What is left of an elastic gang goes on, if it still waits for those that were lost."""
+        for one in (run, *self._fellows(run)):
+            if one.alive and not one.awaited:
+                self._begin_again(one)
+
+    def _begin_again(self, run: Run) -> None:
+        if run.broken and not run.stopping:
+            run.broken = False
+            parts = run.gang.parts
+            left = [part._replace(ranks=run.living(part.ranks)) for part in parts]
+            self._work(run, [part._replace(elapsed_s=None) for part in left if part.ranks])
 
     def _work(self, run: Run, parts: Sequence[Part]) -> None:
         """Lets parts that take equally long end in one event."""

@@ -51,7 +51,7 @@ from controlplane.events import (
     RanksStarted,
 )
 from controlplane.job import Job
-from controlplane.model import Cause, Exit, JobSpec
+from controlplane.model import Cause, Exit, JobSpec, goes_on_smaller
 from controlplane.ports import DeviceReading, LinkReading
 from simulator.autoscaling import Autoscaler
 from simulator.faults import FaultKind
@@ -365,7 +365,8 @@ class SimulatedCluster:
             self._reporter.tell(key, started=tuple(sorted(up)))
         as_one = together(job)
         joins = GangKey(job.id, attempt.number) if as_one and key.rank >= 0 else None
-        gang = Gang(key, attempt.placement, parts, as_one, mishap, joins, attempt.shares)
+        elastic = as_one and any(map(goes_on_smaller, job.spec.roles))
+        gang = Gang(key, attempt.placement, parts, as_one, mishap, joins, attempt.shares, elastic)
         if ranks and attempt.placed_at <= self._inherits_at:
             self._machine.start(gang, since_s=self._since_s(asked_at(job, attempt, ranks[0])))
         else:

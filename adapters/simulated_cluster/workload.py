@@ -24,6 +24,10 @@ def what_to_do(job: Job, attempt: Attempt, ranks: tuple[int, ...], now: float) -
     """What these ranks have before them, those that behave alike in one part."""
     spec, work = job.spec, job.spec.workload
     serving = {i for role in spec.roles if role.serves for i in spec.ranks_of(role.name)}
+    late = any([attempt.ranks[i].relaunched_at is not None for i in ranks])  # noqa: C419
+    if late and work.exit_code == 0 and together(job) and any(r.done for r in attempt.ranks):
+        # A rank that comes when the others have done the work finds nothing left to do.
+        return (Part(ranks, 0.0),)
     training = training_of(job)
     plain = not serving and (training is None or all_compute(spec))
     if plain and work.exit_code == 0 and is_new(attempt):

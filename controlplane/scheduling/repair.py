@@ -1,6 +1,9 @@
 """A running gang that lost ranks with their nodes: other devices for them, or a new start.
 
-While nothing is free for the lost ranks, or its queue has no quota for them, the gang keeps what it has and waits, since starting again as
+An elastic gang with enough ranks left runs on, and gets others as there is room and quota.
+
+While nothing is free for the lost ranks of another one, or its queue has no quota for them, the gang
+keeps what it has and waits, since starting again as
 a whole would need as much and more; but not for ever, its recovery time-out sees to that. A gang that
 is bound to a domain (a rack, say) in which there is no room does not wait at all: elsewhere there may
 be room for the whole of it.
@@ -12,7 +15,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from controlplane.attempt import HOLDING
-from controlplane.attempt_life import missing
+from controlplane.attempt_life import goes_on, missing
 from controlplane.devices import FreeDevices
 from controlplane.job import Job
 from controlplane.model import Placement, Slot
@@ -37,12 +40,19 @@ def repair(snapshot: Snapshot, gate: QuotaGate, job: Job) -> Replace | GiveUp | 
     gang = snapshot.gang(job.id)
     lost = missing(attempt, job.spec.size)
     gone = [i for i in lost if attempt.ranks[i].state not in HOLDING]
-    if gone and gate.code(part_of(snapshot, job, gone), attempt.flavor):
-        # What it gave back when it lost them is in use by now: it waits until there is quota again.
+    smaller = goes_on(job.spec, attempt)
+    # A gang that goes on meanwhile takes what there is; one that waits needs all of them.
+    for count in range(len(gone), 0 if smaller else max(0, len(gone) - 1), -1):
+        if gate.code(part_of(snapshot, job, gone[:count]), attempt.flavor):
+            # What it gave back when it lost them is in use by now: it waits until there is quota again.
+            if smaller:
+                continue
+            return None
+        placement = place_beside(snapshot, gang, job, gone[:count])
+        if placement is not None:
+            return Replace(job.id, tuple(gone[:count]), placement)
+    if smaller:
         return None
-    placement = place_beside(snapshot, gang, job, gone) if gone else None
-    if placement is not None:
-        return Replace(job.id, tuple(gone), placement)
     if _is_bound(gang) and not _could_fit(snapshot, gang, job, lost):
         ask = gang.topology
         assert ask is not None

@@ -9,6 +9,7 @@ So every wait that holds something ends at a known time, and that is what is che
 
 from typing import NamedTuple
 
+from controlplane.attempt_life import goes_on
 from controlplane.deadlines import deadline
 from controlplane.world import World
 
@@ -26,6 +27,9 @@ def held_waits(world: World) -> list[HeldWait]:
     found = []
     for job_id in sorted(world.crippled):
         job = world.jobs[job_id]
+        if job.attempt is not None and goes_on(job.spec, job.attempt, coming=True):
+            # It runs with the ranks that are left, so it ends without waiting for anything.
+            continue
         until = deadline(job)
         assert job.attempt is not None
         assert until is not None, f"{job_id} holds devices and waits without end"
