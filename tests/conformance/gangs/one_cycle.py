@@ -79,8 +79,9 @@ def same_but_for_ids(scenario: dict[str, Any], one: Sequence[str], other: Sequen
     """Whether two sets of victims differ only in the ids of jobs that are equal in all else."""
 
     def kind(name: str) -> str:
-        given = next(j for j in scenario["running"] if name in (j["id"], name.split("#")[0]) and
-                     j["id"] in (name, name.split("#")[0]))  # fmt: skip
+        named = [job for job in scenario["running"] if job["id"] in (name, name.split("#")[0])]
+        assert named, f"no running job of the scenario is called {name}"
+        given = named[0]
         fields = {k: v for k, v in given.items() if k not in ("id", "copies")}
         return repr(sorted(fields.items()))
 

@@ -8,6 +8,7 @@ import pytest
 from adapters.kubernetes.objects import Rendering
 from adapters.kubernetes.site import Site
 from tests.conformance.kubeflow import manifests
+from tests.conformance.kubeflow.expecting import require_known, require_word
 from tests.conformance.kubeflow.shorthand import (
     compare_env,
     env_of,
@@ -16,7 +17,6 @@ from tests.conformance.kubeflow.shorthand import (
     ports,
     rank_called,
     rendering,
-    require_known,
     roles_of,
 )
 
@@ -30,6 +30,7 @@ def build_pod(scenario: Scenario) -> None:
     given, expect = scenario["given"], scenario["expect"]
     kind = ANY_KIND if scenario["kind"] == "*" else scenario["kind"]
     if "error" in expect:
+        require_word("error", expect["error"], ("rank not recognised",))
         _is_an_error(kind, given)
     elif "replica_restartPolicy" in given:
         _restart_policy(kind, given, expect)
@@ -48,9 +49,11 @@ def _environment(kind: str, given: Mapping[str, Any], expect: Mapping[str, Any])
     told = {**expect.get("env", {}), **expect.get("env_contains", {})}
     compare_env(speaker, told)
     lacks(speaker, (*expect.get("absent", ()), *expect.get("env_absent", ())))
-    if expect.get("container", "").endswith("only"):
+    if "container" in expect:
+        require_word("container", expect["container"], (f"{speaker['name']} only",))
         lacks(sidecar, told)
-    if expect.get("containers") == "all":
+    if "containers" in expect:
+        require_word("containers", expect["containers"], ("all",))
         compare_env(sidecar, told)
     labels = {**expect.get("labels", {}), **expect.get("labels_superset", {})}
     assert labels.items() <= pod["metadata"]["labels"].items()

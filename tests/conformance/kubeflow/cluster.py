@@ -8,7 +8,6 @@ the store of objects is pretended. Nothing happens in it by itself: pods change 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import simpy
 from msgspec import Struct, field
 
 from adapters.kubernetes.kubernetes_events import notices_of_plan
@@ -20,7 +19,7 @@ from adapters.kubernetes.sightings import blocked, reports
 from adapters.kubernetes.site import Site
 from adapters.kubernetes.wishes import is_ending, is_over
 from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
+from adapters.simpy_clock import Killed, SimpyClock, as_process
 from controlplane import commands as c
 from controlplane import events as e
 from controlplane.effects import Effect, Survey
@@ -264,7 +263,7 @@ class Bench:
 async def _live(engine: Engine) -> None:
     try:
         await engine.run()
-    except simpy.Interrupt:
+    except Killed:
         pass
 
 

@@ -11,8 +11,9 @@ from controlplane.kinds.pod_group import PodGroup, pod_group
 from controlplane.model import Exit
 from controlplane.quantities import parse
 from tests.conformance.kubeflow import manifests
+from tests.conformance.kubeflow.expecting import require_known
 from tests.conformance.kubeflow.lives import begun
-from tests.conformance.kubeflow.shorthand import ROLES, require_known
+from tests.conformance.kubeflow.shorthand import ROLES
 
 Scenario = Mapping[str, Any]
 QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
@@ -89,6 +90,7 @@ def pod_group_of(scenario: Scenario) -> None:
     group, expect = group_of(scenario), scenario["expect"]
     require_known(expect, ("volcano", "scheduler_plugins", *CHECKS))
     for part in (expect.get("volcano", {}), expect.get("scheduler_plugins", {}), expect):
+        require_known(part, ("volcano", "scheduler_plugins", *CHECKS))
         for name, value in part.items():
             if name in CHECKS:
                 CHECKS[name](group, value)

@@ -9,9 +9,10 @@ from controlplane.job import Job
 from controlplane.job_life import begin, evolve
 from tests.conformance.kubeflow import manifests, mpi
 from tests.conformance.kubeflow.cluster import Bench
+from tests.conformance.kubeflow.expecting import require_known
 from tests.conformance.kubeflow.lives import begun, entry_of, put, ranks_of
 from tests.conformance.kubeflow.reconcile import of_job, status_of
-from tests.conformance.kubeflow.shorthand import rendering, require_known
+from tests.conformance.kubeflow.shorthand import rendering
 
 Scenario = Mapping[str, Any]
 CHIEF = "Master"
@@ -32,9 +33,7 @@ def document(version: str, *, name: str = "j", runtime_id: str = "ab12") -> dict
 def labels(scenario: Scenario) -> None:
     assert scenario["given"]["labels_of"] == "pod", scenario["given"]
     expect = scenario["expect"]
-    rendered = rendering(
-        document(scenario["api"], name=expect["tf_job_name"], runtime_id=expect["runtime_id"])
-    )
+    rendered = rendering(document(scenario["api"]))
     rank = rendered.job.spec.ranks_of(expect["job_type"].capitalize())[int(expect["task_index"])]
     assert expect.items() <= rendered.pod(rank)["metadata"]["labels"].items()
 

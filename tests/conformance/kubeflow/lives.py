@@ -15,6 +15,7 @@ from controlplane.errors import Rejected
 from controlplane.sharing import Queue
 from tests.conformance.kubeflow import manifests, mpi
 from tests.conformance.kubeflow.cluster import JOB, Bench
+from tests.conformance.kubeflow.expecting import require_known, require_word
 from tests.conformance.kubeflow.reconcile import (
     PATIENCE_S,
     conditions,
@@ -22,7 +23,6 @@ from tests.conformance.kubeflow.reconcile import (
     pod_status,
     status_of,
 )
-from tests.conformance.kubeflow.shorthand import require_known
 
 Scenario = Mapping[str, Any]
 
@@ -180,6 +180,8 @@ def scale_down(scenario: Scenario) -> None:
     done = bench.reconcile()
     assert done.deleted_names("Pod") == expect["deleted"]
     assert done.created_names("Pod") == []
+    if "note" in expect:
+        require_word("note", expect["note"], ("by replica-index label",))
 
 
 def all_run(bench: Bench) -> None:

@@ -10,15 +10,16 @@ from adapters.kubernetes.objects import Rendering
 from adapters.kubernetes.plan import Ref, plan
 from adapters.kubernetes.site import Site
 from controlplane.errors import Rejected
+from controlplane.kinds.kubeflow import JOB_NAME
 from controlplane.kinds.registry import read_manifest
 from tests.conformance.kubeflow import manifests
+from tests.conformance.kubeflow.expecting import require_known, require_word
 from tests.conformance.kubeflow.shorthand import (
     SIDECAR,
     compare_env,
     env_of,
     lacks,
     rendering,
-    require_known,
 )
 
 Scenario = Mapping[str, Any]
@@ -39,6 +40,7 @@ POLICIES = {
     "activeDeadlineSeconds": "activeDeadlineSeconds",
     "backoffLimit": "backoffLimit",
     "suspend": "suspend",
+    "cleanPodPolicy": "cleanPodPolicy",
     "managedBy": "managedBy",
 }
 
@@ -63,6 +65,9 @@ def document_of(version: str, given: Mapping[str, Any], workers: int = 1) -> dic
     count = given.get("workers", workers)
     if count:
         roles["Worker"] = _replica(count, container, pod, given, "worker")
+    if "cleanPodPolicy" in given:
+        # As in `None (default)`.
+        given = {**given, "cleanPodPolicy": given["cleanPodPolicy"].split()[0]}
     policy = {
         field: given[key]
         for key, field in POLICIES.items()
@@ -200,7 +205,11 @@ def _launcher_job(theirs: Mapping[str, Any], rendering: Rendering, pod: dict[str
     for name in ours.keys() & theirs.keys():
         assert ours[name] == theirs[name], name
     if "podReplacementPolicy" in theirs:
+        require_word("podReplacementPolicy", theirs["podReplacementPolicy"], ("Failed",))
         _replaced_only_when_gone(rendering, pod)
+    if "labels" in theirs:
+        # Ours has no Job to label; what stands there is the job's name, which its pods carry.
+        assert theirs["labels"] == {"app": pod["metadata"]["labels"][JOB_NAME]}
 
 
 def _replaced_only_when_gone(rendering: Rendering, pod: dict[str, Any]) -> None:

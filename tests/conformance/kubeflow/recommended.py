@@ -1,7 +1,7 @@
 """What a better system should do, where a scenario says so in prose; and what always must hold.
 
-A recommendation is read by the phrases in it. One that holds no phrase known here leaves the
-invariants, which every outcome must satisfy anyway.
+A recommendation is read by the phrases in it. One that holds no phrase known here is refused, for
+nothing would be compared with it but the invariants, which every outcome must satisfy anyway.
 """
 
 import re
@@ -15,9 +15,10 @@ TERMINAL = ("Succeeded", "Failed")
 
 def problems(outcome: Outcome, recommended: str) -> list[str]:
     found = invariants(outcome)
-    for phrase, check in PHRASES:
-        if re.search(phrase, recommended, re.IGNORECASE):
-            found += check(outcome)
+    checks = [check for phrase, check in PHRASES if re.search(phrase, recommended, re.IGNORECASE)]
+    assert checks, f"no reader knows the recommendation {recommended!r}"
+    for check in checks:
+        found += check(outcome)
     return found
 
 
@@ -105,4 +106,7 @@ PHRASES: tuple[tuple[str, Check], ...] = (
     (r"Running=False", _running_is_false),
     (r"do not create pods", _nothing_created),
     (r"\bdeleted\b", _is_deleted_in_time),
+    # These are among the invariants.
+    (r"one terminal condition", lambda outcome: []),
+    (r"completionTime", lambda outcome: []),
 )

@@ -9,9 +9,9 @@ from controlplane import commands as c
 from controlplane.model import Exit
 from tests.conformance.kubeflow import manifests
 from tests.conformance.kubeflow.cluster import JOB, Bench
+from tests.conformance.kubeflow.expecting import require_known, require_word
 from tests.conformance.kubeflow.lives import begun
 from tests.conformance.kubeflow.reconcile import conditions, fail_once, start_all, status_of
-from tests.conformance.kubeflow.shorthand import require_known
 
 Scenario = Mapping[str, Any]
 
@@ -114,6 +114,11 @@ def gate(scenario: Scenario) -> None:
     """Nothing is counted and expected here; a look at stale objects asks for the same names again,
     of which there can be only one."""
     require_known(scenario["expect"], ("reconcile",))
+    if "recommended" in scenario:
+        known = ("all keys must be satisfied",)
+        require_word("recommendation", scenario["recommended"], known)
+    else:
+        assert scenario["expect"]["reconcile"] is True, "ours always looks"
     bench = begun(manifests.job("TFJob", {"Worker": manifests.replica("TFJob", {"replicas": 2})}))
     stale = dict(bench.store.objects)
     first = _planned(bench, stale)
@@ -136,6 +141,8 @@ def create_pod(scenario: Scenario) -> None:
     """A pod that could not be made is asked for again at the next look."""
     require_known(scenario["given"], ("create_error",))
     require_known(scenario["expect"], ("expectation", "reconcile_error"))
+    require_word("expectation", scenario["expect"]["expectation"], ("lowered again",))
+    assert scenario["expect"]["reconcile_error"] is True
     bench = begun(manifests.job("TFJob", {"Worker": manifests.replica("TFJob")}))
     asked = _refs(_planned(bench, bench.store.objects))
     assert Ref("Pod", "job-worker-0") in asked

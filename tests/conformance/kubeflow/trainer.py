@@ -9,9 +9,10 @@ from controlplane import commands as c
 from controlplane.model import Exit
 from tests.conformance.kubeflow import manifests
 from tests.conformance.kubeflow.cluster import Bench
+from tests.conformance.kubeflow.expecting import require_known, require_word
 from tests.conformance.kubeflow.lives import begun, nothing_runs
 from tests.conformance.kubeflow.reconcile import status_of
-from tests.conformance.kubeflow.shorthand import env_of, rendering, require_known
+from tests.conformance.kubeflow.shorthand import env_of, rendering
 
 Scenario = Mapping[str, Any]
 VERSION = "trainer.kubeflow.org/v1alpha1"
@@ -101,7 +102,8 @@ def _deadline(scenario: Scenario, given: Mapping[str, Any], expect: Mapping[str,
     bench.reconcile()
     bench.pass_time(float(given["created_s_ago"]))
     assert expect["condition"] in _conditions(bench)
-    if expect.get("jobset") == "deleted":
+    if "jobset" in expect:
+        require_word("jobset", expect["jobset"], ("deleted",))
         nothing_runs(bench)
 
 
