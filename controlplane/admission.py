@@ -4,13 +4,14 @@ Refusals name the field and say what would be accepted. What a manifest of some 
 is its kind's business; here are the rules for every job, whatever it was submitted as.
 """
 
+from controlplane.attempt import asked_gpus
 from controlplane.commands import SubmitJob
 from controlplane.errors import Rejected
 from controlplane.events import SETS_ASIDE
 from controlplane.job_life import scaled
 from controlplane.kinds.checking import problems
 from controlplane.model import JobSpec
-from controlplane.scheduling.gangs import elastic_role
+from controlplane.scheduling.gangs import elastic_role, memories_of
 from controlplane.scheduling.placement import why_never_fits
 from controlplane.scheduling.schedulability import flavors_of
 from controlplane.scheduling.shortage import why_never_enough
@@ -92,10 +93,12 @@ def require_fit(world: World, spec: JobSpec) -> None:
     if elastic := elastic_role(spec):
         spec = scaled(spec, *elastic)
     ceiling = world.queues[spec.queue].gpus_max
-    if ceiling is not None and spec.gpus > ceiling:
+    memories = memories_of(world)
+    needed = asked_gpus(spec)
+    if ceiling is not None and needed > ceiling:
         raise Rejected(
             "can_never_fit",
-            f"the gang needs {spec.gpus} GPUs; queue {spec.queue} may hold at most {ceiling}",
+            f"the gang needs {needed:g} GPUs; queue {spec.queue} may hold at most {ceiling}",
         )
     # Until every node has been reported, or while there is none, nothing can be ruled out. Where even as many ranks of the
     # largest kind find room as there are ranks at all, there is nothing to look for.
@@ -104,9 +107,9 @@ def require_fit(world: World, spec: JobSpec) -> None:
     size = largest = 0
     for role in spec.roles:
         size += role.replicas
-        largest = max(largest, role.gpus)
+        largest = max(largest, role.devices_of_rank)
     never = why_never_enough(world, spec)
     if not never and size > world.room_for(largest):
-        never = why_never_fits(spec, world.nodes_by_size)
+        never = why_never_fits(spec, world.nodes_by_size, memories[-1] if memories else 0)
     if never:
         raise Rejected("can_never_fit", never)

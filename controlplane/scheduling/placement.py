@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from controlplane.devices import FreeDevices, lowest, mask_of
+from controlplane.devices import WHOLE, FreeDevices, lowest, mask_of
 from controlplane.model import JobSpec, Placement, Slot
 from controlplane.scheduling.gangs import Needs
 
@@ -176,12 +176,15 @@ def _fill(room: int, needs: Needs) -> tuple[Needs, Needs]:
     return here, left
 
 
-def why_never_fits(spec: JobSpec, nodes_by_size: Mapping[int, int]) -> str:
+def why_never_fits(spec: JobSpec, nodes_by_size: Mapping[int, int], memory_mib: int = 0) -> str:
     """Nothing if the gang may fit on an empty cluster, else why it never can.
 
     `nodes_by_size` says how many nodes have so many GPUs. Only what is certain counts: all ranks
-    that need at least so many GPUs must find room at once.
+    that need at least so many GPUs must find room at once. `memory_mib` is that of the largest
+    device; without it, ranks that ask for a part of a device by its memory are not counted.
     """
+    if never := _why_parts_never_fit(spec, nodes_by_size, memory_mib):
+        return never
     sizes = {role.gpus for role in spec.roles if role.gpus}
     for gpus in sorted(sizes, reverse=True) if len(sizes) > 1 else sizes:
         ranks = sum([role.replicas for role in spec.roles if role.gpus >= gpus])
@@ -195,3 +198,31 @@ def why_never_fits(spec: JobSpec, nodes_by_size: Mapping[int, int]) -> str:
         return ""
     total = sum(size * count for size, count in nodes_by_size.items())
     return "" if spec.gpus <= total else f"the gang needs {spec.gpus} GPUs; the cluster has {total}"
+
+
+def _why_parts_never_fit(spec: JobSpec, nodes_by_size: Mapping[int, int], memory_mib: int) -> str:
+    """The same of ranks that share devices, of which each holds only so many."""
+    ranks: dict[int, int] = {}
+    for role in spec.roles:
+        share = role.gpu_share
+        if role.gpu_memory_mib and memory_mib >= role.gpu_memory_mib:
+            share = -(-role.gpu_memory_mib * WHOLE // memory_mib)
+        if share:
+            ranks[share] = ranks.get(share, 0) + role.replicas
+    if not ranks:
+        return ""
+    total = sum(size * count for size, count in nodes_by_size.items())
+    sharing = 0
+    for share in sorted(ranks, reverse=True):
+        sharing += ranks[share]
+        devices = -(-sharing // (WHOLE // share))
+        if devices + spec.gpus > total:
+            beside = f", beside {spec.gpus} whole ones" if spec.gpus else ""
+            return (
+                f"{sharing} ranks need {share / WHOLE:g} of a GPU each, which takes "
+                f"{devices} GPUs{beside}; the cluster has {total}"
+            )
+    milli = sum(share * count for share, count in ranks.items()) + spec.gpus * WHOLE
+    if milli > total * WHOLE:
+        return f"the gang needs {milli / WHOLE:g} GPUs; the cluster has {total}"
+    return ""

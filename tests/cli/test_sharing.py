@@ -88,6 +88,33 @@ def test_views_have_shares_and_telemetry_has_every_sharer(muster: Muster) -> Non
     assert "0 (25%)" in muster("top", "node", "rack-0-0").out
 
 
+@pytest.mark.parametrize(
+    ("roles", "told"),
+    [
+        ([{"gpu_share": 600, "replicas": 65}], "65 ranks need 0.6 of a GPU each, which takes 65"),
+        ([{"gpu_share": 300, "replicas": 193}], "193 ranks need 0.3 of a GPU each"),
+        ([{"gpu_memory_mib": 20_000, "replicas": 65}], "65 ranks need"),
+        ([{"gpus": 8, "replicas": 8}, {"gpu_share": 1}], "beside 64 whole ones"),
+    ],
+)
+def test_sharing_gangs_that_can_never_fit_are_refused(
+    muster: Muster, roles: list[dict[str, int]], told: str
+) -> None:
+    asked = [{"name": f"r{number}", **role} for number, role in enumerate(roles)]
+    ran = muster("submit", "-", stdin=document("never", *asked))
+    assert ran.code == 103
+    assert told in ran.err
+    assert muster("list").out.count("never") == 0
+
+
+def test_a_queue_s_ceiling_counts_shares(muster: Muster) -> None:
+    muster("queue", "set", "half", "--gpus-max", 1)
+    asked = {"name": "w", "replicas": 3, "gpu_share": 400}
+    ran = muster("submit", "-", stdin=document("over", asked, queue="half"))
+    assert ran.code == 103
+    assert "the gang needs 1.2 GPUs; queue half may hold at most 1" in ran.err
+
+
 def test_the_example_shares_one_device(muster: Muster) -> None:
     assert muster("submit", EXAMPLES / "gpu-sharing.yaml").code == 0
     node = muster("node", "get", "rack-0-0", "-o", "json").json
