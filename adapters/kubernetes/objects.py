@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from adapters.kubernetes import gang_schedulers, supplies
 from adapters.kubernetes.marks import INSTANCE, JOB_ID, Document, Mark
 from adapters.kubernetes.pods import Notice, RolePods, notices
@@ -88,8 +90,22 @@ class Rendering:
 
     def config_maps(self, running: Collection[int]) -> list[dict[str, Any]]:
         """Files with contents; a list of hosts depends on which ranks run now."""
-        found = [each for each in self._kind.files(self._gang, running) if not each.ssh_keys]
+        files = self._kind.files(self._placed_gang(), running)
+        found = [each for each in files if not each.ssh_keys]
         return [self._ours(_config_map(each)) for each in found]
+
+    def _placed_gang(self) -> Gang:
+        """The gang without the ranks that have no place yet, which no other rank can reach."""
+        spec, attempt = self.job.spec, self.job.attempt
+        missing = 0 if attempt is None else spec.size - len(attempt.ranks)
+        if missing <= 0:
+            return self._gang
+        roles = list(spec.roles)
+        for number in reversed(range(len(roles))):
+            fewer = min(missing, roles[number].replicas)
+            roles[number] = replace(roles[number], replicas=roles[number].replicas - fewer)
+            missing -= fewer
+        return self._gang._replace(spec=replace(spec, roles=tuple(roles)))
 
     def accounts(self) -> list[dict[str, Any]]:
         """For a rank that runs commands in other pods: its account, and the right to do so."""

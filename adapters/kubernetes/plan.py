@@ -161,7 +161,9 @@ class _Planner:
 
     def _is_new(self, rank: int) -> bool:
         attempt = self._job.attempt
-        return attempt is not None and attempt.ranks[rank].state is RankState.PENDING
+        if attempt is None or rank >= len(attempt.ranks):
+            return False
+        return attempt.ranks[rank].state is RankState.PENDING
 
     # ------------------------------------------------------------------ services and files
 

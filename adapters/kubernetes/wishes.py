@@ -58,6 +58,9 @@ def pod_wish(job: Job, rank: int | None, pod: Document | None, to_run: Collectio
     attempt = job.attempt
     if rank is None or attempt is None or attempt.state not in LIVE:
         return Wish.ABSENT
+    if rank >= len(attempt.ranks):
+        # The gang was placed below its full size, and this rank has no place yet.
+        return Wish.ABSENT
     if rank in to_run:
         return Wish.EXIST
     return RANK_WISHES[attempt.ranks[rank].state]

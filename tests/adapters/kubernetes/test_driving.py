@@ -65,6 +65,33 @@ async def test_the_nodes_may_be_left_to_the_cluster_s_scheduler(api: FakeKuberne
         assert all("schedulerName" not in pod["spec"] for pod in plane.pods)
 
 
+async def test_a_gang_that_fits_only_in_part_runs_and_grows(api: FakeKubernetes) -> None:
+    """Beside other people's pods there is room for two ranks of four; then those leave."""
+    for i in range(2):
+        asks = {"limits": {"nvidia.com/gpu": "3"}}
+        stranger = {"containers": [{"name": "c", "image": "i", "resources": asks}]}
+        document = {
+            "metadata": {"name": f"other-{i}"},
+            "spec": {**stranger, "nodeName": f"node-{i}"},
+        }
+        api.store.create(PODS, "default", {**document, "status": {"phase": "Running"}})
+    async with control_plane(api) as plane:
+        await plane.submit("part", spec(workers=4, gpus=1, min_available=2))
+
+        def pods() -> list[dict[str, Any]]:
+            return [pod for pod in plane.pods if mark_of(pod) is not None]
+
+        await plane.until_phase("part", "Running")
+        assert len(pods()) == 2
+        for i in range(2):
+            api.store.remove(PODS, "default", f"other-{i}")
+        await plane.until(lambda: len(pods()) == 4)
+        job = plane.job("part")
+        assert job is not None
+        assert job.attempt is not None
+        assert job.attempt.number == 1
+
+
 GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups")
 CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses")
 

@@ -12,10 +12,10 @@ from adapters.kubernetes.plan import Plan, Ref, plan, sweep
 from adapters.kubernetes.site import Site
 from controlplane import events as e
 from controlplane.job import Job
-from controlplane.kinds.registry import kind_of, read_manifest
+from controlplane.kinds.registry import form_of, kind_of, read_manifest
 from controlplane.model import Cause, CleanPods, Exit, Restart
 from tests.adapters.kubernetes.jobs import found, job, rendering, role, seen, spec
-from tests.gangs import running, then
+from tests.gangs import on, placed, running, then
 
 Objects = dict[Ref, dict[str, Any]]
 GOING = "2026-01-01T00:00:00Z"
@@ -311,3 +311,44 @@ def test_the_ended_launcher_of_an_mpijob_outlives_the_cleaning(
     deleted = then(done, 6.0, e.JobDeleteRequested(up.id))
     planned = plan(Rendering(deleted, kind_of(up.spec)), pods, lambda: ("", ""))
     assert len([ref for ref in planned.delete if ref.kind == "Pod"]) == 3
+
+
+def test_a_gang_below_its_full_size_gets_pods_for_the_ranks_that_have_a_place() -> None:
+    four = spec(role("Worker", 4), min_available=2)
+    some = placed(on("node-0", "node-1"), four)
+    first = planned(some, {})
+    assert names(first) == ["job-1-worker-0", "job-1-worker-1"]
+    up = running(some, 1.0)
+    rendered = rendering(up)
+    pods = [seen(rendered.pod(rank), "Running") for rank in range(2)]
+    assert planned(up, found(*pods, *rendered.services())).is_empty
+    over = then(up, 5.0, e.RanksExited(up.id, 1, (Exit(0, 0), Exit(1, 0))), e.JobSucceeded(up.id))
+    assert names(planned(over, found(*pods))) == []
+
+
+@pytest.mark.parametrize("version", ["kubeflow.org/v2beta1", "kubeflow.org/v1"])
+def test_a_hostfile_lists_the_workers_that_have_a_place(version: str) -> None:
+    pod = {"spec": {"containers": [{"name": "mpi", "image": "i"}]}}
+    roles = {"Launcher": {"template": pod}, "Worker": {"replicas": 3, "template": pod}}
+    manifest = {
+        "apiVersion": version,
+        "kind": "MPIJob",
+        "metadata": {"name": "m"},
+        "spec": {"mpiReplicaSpecs": roles},
+    }
+    wanted = read_manifest(manifest).spec
+    some = running(placed(on("node-0", "node-0", "node-1"), wanted), 1.0)
+    made = plan(Rendering(some, kind_of(wanted)), {}, lambda: ("", "")).create
+    assert [each["metadata"]["name"] for each in made if each["kind"] == "Pod"] == []
+    (config,) = [each for each in made if each["kind"] == "ConfigMap"]
+    hosts = config["data"]["hostfile"].splitlines()
+    assert len(hosts) == 2
+    assert not any("worker-2" in host for host in hosts)
+    whole = job(wanted)
+    (config,) = Rendering(whole, kind_of(wanted)).config_maps([])
+    assert len(config["data"]["hostfile"].splitlines()) == 3
+    assert status_of(some)["replicaStatuses"]["Worker"]["active"] == 2
+
+
+def status_of(job: Job) -> dict[str, Any]:
+    return form_of(job.spec).status(job)
