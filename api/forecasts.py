@@ -16,6 +16,7 @@ from controlplane.commands import SubmitJob
 from controlplane.events import EngineStarted, JobSubmitted, Recorded
 from controlplane.job import Job
 from controlplane.job_life import begin
+from controlplane.scheduling.schedulability import obstacle_of_draft
 from controlplane.world import World
 from studies.accuracy import Ledger
 from studies.forecast import Question, forecast, worth_asking
@@ -53,6 +54,8 @@ class Forecaster:
             return None
         submitted = JobSubmitted(command.job, command.namespace, command.name, command.spec)
         job = begin(Recorded(world.position + 1, self._time(world), submitted), submitted)
+        if obstacle_of_draft(world, job) is not None:
+            return None
         return self.question(world, job)
 
     async def answer(self, question: Question | None) -> Forecast | None:

@@ -43,7 +43,7 @@ class Numbers(Struct, frozen=True, kw_only=True):
     # Rank size -> the part of the free GPUs that such ranks cannot use.
     fragmentation: dict[str, float]
     # Code of the reason -> jobs that are set aside for it, and the GPUs that they ask for.
-    unschedulable: dict[str, tuple[int, int]]
+    unschedulable: dict[str, tuple[int, float]]
     # Gangs that hold GPUs while they wait for lost ranks to be replaced.
     stranded: int
 
@@ -80,12 +80,12 @@ def numbers_of(world: World) -> Numbers:
     )
 
 
-def _unschedulable(world: World) -> dict[str, tuple[int, int]]:
-    found: dict[str, tuple[int, int]] = {}
+def _unschedulable(world: World) -> dict[str, tuple[int, float]]:
+    found: dict[str, tuple[int, float]] = {}
     for job in map(world.jobs.__getitem__, world.by_phase[Phase.UNSCHEDULABLE]):
         code = "" if job.obstacle is None else job.obstacle.code
         jobs, gpus = found.get(code, (0, 0))
-        found[code] = jobs + 1, gpus + job.spec.gpus
+        found[code] = jobs + 1, gpus + in_gpus(job.spec.gpu_milli)
     return found
 
 

@@ -154,6 +154,8 @@ def _show(forked: Forked, names: dict[str, str]) -> None:
             click.echo(line)
     for told in forked.refused:
         click.echo(f"  refused   {told}")
+    for told in forked.unschedulable:
+        click.echo(f"  set aside {told}")
     click.echo()
     write(_totals(forked.comparison.one, forked.comparison.other))
     if forked.comparison.jobs:

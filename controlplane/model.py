@@ -358,10 +358,9 @@ class Slot(Row, frozen=True):
 class Remedy(StrEnum):
     """What would let a job start that cannot start on the cluster as it is."""
 
-    # Nodes that the cluster has, and that take no work now, take work again.
+    # Nodes that the cluster has, and that take no work now, take work: those that are down or
+    # cordoned, and those of a pool that has not asked for them yet.
     NODES = "nodes"
-    # A pool that grows on demand has become large enough.
-    POOL = "pool"
     # Its queue, or one above it, gets more quota.
     QUOTA = "quota"
     # The rest of its group has come.

@@ -25,8 +25,7 @@ def in_words(obstacle: Obstacle) -> str:
 
 
 _HELPS = {
-    Remedy.NODES: "nodes of the cluster that are down or cordoned take work again",
-    Remedy.POOL: "its pool grows",
+    Remedy.NODES: "nodes of the cluster that are down, cordoned or not rented take work",
     Remedy.QUOTA: "more quota, or a job that asks for less",
     Remedy.GROUP: "the rest of its group is submitted, and is not suspended",
     Remedy.OTHER: "other or relabelled nodes, or a job that asks for less",

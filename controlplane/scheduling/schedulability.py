@@ -500,4 +500,4 @@ def waits_for_nodes(job: Job) -> bool:
     if job.spec.managed_by not in OUR_NAMES:
         return False
     obstacle = job.obstacle
-    return obstacle is None or obstacle.remedy in (Remedy.NODES, Remedy.POOL)
+    return obstacle is None or obstacle.remedy is Remedy.NODES

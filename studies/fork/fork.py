@@ -11,9 +11,12 @@ from statistics import median
 from msgspec import Struct
 
 from controlplane import events as e
+from controlplane.job import Phase
+from controlplane.obstacles import in_words
 from controlplane.ports import LogReader, Snapshot
 from controlplane.replay import open_snapshot, take_snapshot
 from controlplane.state import State
+from controlplane.world import World
 from simulator.topology import ClusterModel
 from studies.fork.branch import Branch, Setting, run_branch
 from studies.fork.changes import Change, ForkError, commands_of, faults_with, nodes_with
@@ -59,6 +62,8 @@ class Forked(Struct, frozen=True, kw_only=True):
     refused: list[str]
     # What people call the jobs.
     names: dict[str, str]
+    # Jobs that are set aside at the end of the branch with the change, and why.
+    unschedulable: list[str] = []
 
 
 async def fork(
@@ -103,11 +108,17 @@ def run_fork(
         error=_error(origin, control, real, one),
         work="as written" if as_written else "learned from the log",
         refused=[f"{x.what}: {x.why}" for x in changed.refused],
+        unschedulable=_set_aside(changed.world),
         names={
             **_names(origin),
             **{x.id: x.name for x in (*one.jobs.values(), *other.jobs.values())},
         },
     )
+
+
+def _set_aside(world: World) -> list[str]:
+    jobs = [world.jobs[job] for job in sorted(world.by_phase[Phase.UNSCHEDULABLE])]
+    return [f"{j.namespace}/{j.name}: {in_words(j.obstacle)}" for j in jobs if j.obstacle]
 
 
 def _names(origin: Origin) -> dict[str, str]:

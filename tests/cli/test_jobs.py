@@ -59,6 +59,41 @@ def test_a_job_that_can_never_fit_exits_with_103(muster: Muster) -> None:
     assert muster("list").out == ""
 
 
+def test_what_cannot_be_right_exits_with_2_and_says_what_there_is(
+    muster: Muster, tmp_path: Path
+) -> None:
+    path = tmp_path / "level.yaml"
+    path.write_text(HOPELESS.replace("selector: {zone: nowhere}", "topology: {required: row}"))
+    for plan in ((), ("--plan",)):
+        ran = muster("submit", path, *plan)
+        assert ran.code == 2
+        assert "there is no topology level 'row'; the levels are: rack, node" in ran.err
+
+
+def test_a_job_that_could_not_start_is_set_aside_and_the_next_one_runs(
+    muster: Muster, manifest: Manifest, tmp_path: Path
+) -> None:
+    path = tmp_path / "hopeless.yaml"
+    path.write_text(HOPELESS)
+    assert "set aside as unschedulable" in muster("submit", path, "--plan").out
+    assert muster("submit", path).code == 0
+    assert muster("submit", manifest("fine"), "--wait").code == 0
+    assert "Unschedulable" in muster("list").out
+    assert "no node that takes work has zone=nowhere" in muster("why", "hopeless").out
+    assert "set aside as unschedulable" in muster("events", "hopeless").out
+    assert muster("cancel", "hopeless").code == 0
+
+
+HOPELESS = """
+apiVersion: muster.dev/v1
+kind: Job
+metadata: {name: hopeless}
+spec:
+  roles: [{name: worker, replicas: 1, gpus: 1}]
+  scheduling: {selector: {zone: nowhere}}
+"""
+
+
 def test_following_the_logs_ends_with_the_job_and_its_exit_code(
     muster: Muster, manifest: Manifest
 ) -> None:

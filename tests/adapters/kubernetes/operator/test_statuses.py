@@ -14,8 +14,11 @@ from adapters.kubernetes.operator.judging import (
     Submit,
     judge,
 )
-from adapters.kubernetes.operator.statuses import OURS, refused_status, status_patch
+from adapters.kubernetes.operator.statuses import OURS, refused_status, status_of, status_patch
+from controlplane import events as e
 from controlplane.errors import Rejected
+from controlplane.job_life import begin, evolve
+from controlplane.model import DoneWhen, JobSpec, Obstacle, Role
 from tests.adapters.kubernetes.operator.bench import example
 from tests.fake_kubernetes.store import merged
 
@@ -88,3 +91,27 @@ def test_what_is_being_deleted_is_not_submitted() -> None:
     document["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert judge(document, UNKNOWN) == LeaveAlone()
     assert not isinstance(judge(document, UNKNOWN), Follow)
+
+
+def test_a_job_that_is_set_aside_has_a_condition_that_says_why() -> None:
+    obstacle = Obstacle(code="no_matching_node", selector=(("zone", "z"),))
+    spec = JobSpec(
+        roles=(Role(name="Worker", gpus=1),),
+        done_when=DoneWhen("Worker"),
+        kind="PyTorchJob",
+        version="kubeflow.org/v1",
+    )
+    submitted = e.JobSubmitted("j", "default", "train", spec)
+    job = begin(e.Recorded(1, 60.0, submitted), submitted)
+    before = status_of(job, generation=1, position=1)
+    aside = evolve(job, e.Recorded(2, 120.0, e.JobUnschedulable("j", obstacle)))
+    found = status_of(aside, generation=1, position=2)
+    condition = found["conditions"][-1]
+    assert (condition["type"], condition["status"]) == ("Unschedulable", "True")
+    assert condition["reason"] == "NoMatchingNode"
+    assert "zone=z" in condition["message"]
+    assert condition["lastTransitionTime"] == "1970-01-01T00:02:00Z"
+    assert found["muster"]["state"] == "Unschedulable"
+    assert "zone=z" in found["muster"]["message"]
+    back = evolve(aside, e.Recorded(3, 180.0, e.JobSchedulable("j")))
+    assert status_of(back, generation=1, position=3)["conditions"] == before["conditions"]
