@@ -9,7 +9,8 @@ import msgspec
 from cli import regression, transfer
 from cli.complaints import FAILED, WRONG_USAGE, Complaint
 from cli.narration import tell
-from cli.options import log_argument
+from cli.options import job_argument, log_argument, namespace_option, parse_job
+from cli.quarantine import quarantine
 from cli.sources import Kind, Source, parse_source, reading
 from cli.tables import Column, Table, write, write_json
 from cli.times import span, stamp
@@ -264,6 +265,34 @@ def test_command(bundle: str, into: str, name: str | None) -> None:
     """
     written = asyncio.run(regression.write_test(parse_source(bundle), into, name))
     click.echo(f"{written} is a test; run it with: pytest {written}")
+
+
+@log.command("quarantine")
+@job_argument
+@log_argument
+@namespace_option
+@click.option("--reason", default="", help="A line that `muster why` shows.")
+def quarantine_command(job: str, source: str, namespace: str, reason: str) -> None:
+    """Set a job aside in a log that no engine leads.
+
+    For a job that keeps the control plane from starting. `muster up` does the same by itself when a job
+    stops its engine twice in the same way. The job fails (`quarantined`) unless it had ended; its ranks are
+    asked to stop when an engine leads again, it is never scheduled again, and can only be deleted.
+
+    Stop the control plane first. On a PostgreSQL log this takes the lead, so a control plane that still
+    leads there stops.
+
+    \b
+    Examples:
+      muster log quarantine team-a/train
+      muster log quarantine train ./muster.db --reason "ends the engine, see incident 12"
+    """
+    named = parse_job(job, namespace)
+    done = asyncio.run(quarantine(parse_source(source), named, reason))
+    if not done.events:
+        click.echo(f"{named} is quarantined already")
+        return
+    click.echo(f"{named} is quarantined; `muster delete {named}` removes it once an engine leads")
 
 
 @log.command("import")

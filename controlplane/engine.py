@@ -398,7 +398,9 @@ class Engine:
             job = error.job if isinstance(error, JobFault) else step.job
             if isinstance(part, SubmitJob):
                 raise self._refusal(step, fault_of(cause, job, step.where), cause) from error
-            if not job or isinstance(cause, AssertionError):
+            # A job that is quarantined already has nothing more to lose, and stops nothing more.
+            is_bug = isinstance(cause, AssertionError) and job not in self.world.quarantined
+            if not job or is_bug:
                 raise
             fault = fault_of(cause, job, step.where)
         is_request = isinstance(part, RequestOfJob)

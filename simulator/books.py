@@ -105,6 +105,15 @@ class Books:
 
     def claim(self, run: Run) -> list[int]:
         """Takes every rank's devices, and returns the ranks whose devices are not there."""
+        claimed: list[int] = []
+        try:
+            return self._claim(run, claimed)
+        except BaseException:
+            # What was taken so far would otherwise be lost for ever.
+            self.release(run, claimed)
+            raise
+
+    def _claim(self, run: Run, claimed: list[int]) -> list[int]:
         nodes, places = self.nodes, run.gang.places
         homeless = []
         for part in run.gang.parts:
@@ -121,6 +130,7 @@ class Books:
                     assert not node.busy & devices, f"{run.gang.key}: {place} is taken"
                     node.busy |= devices
                 node.runs[run] = node.runs.get(run, 0) + 1
+                claimed.append(rank)
         return homeless
 
     def release(self, run: Run, ranks: Iterable[int]) -> None:

@@ -1,6 +1,6 @@
 """What is started in the machine: gangs, their parts, and what each has to do."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from enum import Flag, auto
 from itertools import chain
 from typing import NamedTuple, Protocol
@@ -9,6 +9,12 @@ from simulator.training.recipes import Recipe
 
 # What the caller calls a gang; jitter is drawn from it, so it must print the same in every run.
 Key = Hashable
+# Calls something for a gang, and sees to it that what that raises concerns the gang alone.
+Guarded = Callable[[Key, Callable[[], None]], None]
+
+
+def unguarded(key: Key, call: Callable[[], None]) -> None:
+    call()
 
 
 class Place(Protocol):

@@ -80,4 +80,15 @@ class NodesReturned(NamedTuple):
 
 
 Scaling = NodesRequested | NodesReturned
-Happening = Started | Ended | Stopped | NodeDown | NodeUp | NodeWarned | Misplaced
+
+
+class Broke(NamedTuple):
+    """Something raised while the machine worked for a gang; nothing is left of the gang."""
+
+    key: Key
+    # The ranks that it still had.
+    ranks: tuple[int, ...]
+    error: Exception
+
+
+Happening = Broke | Started | Ended | Stopped | NodeDown | NodeUp | NodeWarned | Misplaced

@@ -10,6 +10,7 @@ it has, as long as they behave alike; so these are callbacks on timeouts and not
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from simulator.books import Books, Held, Node, Run
@@ -17,6 +18,7 @@ from simulator.expected_faults import expect_faults
 from simulator.faults import Fault, FaultKind
 from simulator.gangs import Gang, Key, Mishap, Part, coming_ranks, only_ranks
 from simulator.happenings import (
+    Broke,
     End,
     Ended,
     Happening,
@@ -49,8 +51,10 @@ class Machine:
         self._books = Books(cluster.nodes)
         self._nodes = self._books.nodes
         self._runs: dict[Key, Run] = {}
-        self.training = Training(env, cluster, self._trained, saved)
-        self._sharing = SharedCompute(env.agenda, self._runs, self.training, self._end_parts)
+        self.training = Training(env, cluster, self._trained, saved, self.guarded)
+        self._sharing = SharedCompute(
+            env.agenda, self._runs, self.training, self._end_parts, self.guarded
+        )
         expect_faults(env, cluster, befall=self._befall, warn=self._warn)
 
     @property
@@ -119,7 +123,7 @@ class Machine:
         coming = coming_ranks(gang.parts)
         run.awaited = len(coming)
         for delay_s, ranks in self._start_groups(gang.key, coming):
-            self._agenda.call_after(max(0.0, delay_s - since_s), partial(self._come_up, run, ranks))
+            self._later(max(0.0, delay_s - since_s), run, partial(self._come_up, run, ranks))
         if not gang.together:
             self._work(run, [part for part in gang.parts if part.elapsed_s is not None])
         elif not coming:
@@ -136,7 +140,7 @@ class Machine:
             run.stopping = True
             written_s = self.training.end(key, noticed_s=self._notice_s(run))
             stop_s = max(self._delays.stop_s, written_s)
-            self._agenda.call_after(max(0.0, stop_s - since_s), partial(self._vanish, run))
+            self._later(max(0.0, stop_s - since_s), run, partial(self._vanish, run))
 
     def alive(self, key: Key) -> frozenset[int]:
         """The ranks of a gang that hold devices."""
@@ -155,7 +159,7 @@ class Machine:
         run = self._runs.get(key)
         leaving = frozenset(ranks)
         if run is not None and not run.stopping and leaving & run.alive:
-            self._agenda.call_after(self._delays.stop_s, partial(self._drop, run, leaving))
+            self._later(self._delays.stop_s, run, partial(self._drop, run, leaving))
 
     def _drop(self, run: Run, leaving: frozenset[int]) -> None:
         ranks = tuple(sorted(leaving & run.alive))
@@ -182,17 +186,47 @@ class Machine:
             return
         node.up, node.warned_until = False, None
         for run in list(node.runs):
-            ranks = run.ranks_on(name)
-            if run.gang.together:
-                self.training.end(run.gang.key, noticed_s=noticed_s, whole=True)
-            self._release(run, ranks)
-            self._break(run)
-            if run.gang.elastic:
-                # They notice the loss and meet again, which takes as long as to come up.
-                self._agenda.call_after(self._delays.start_s, partial(self._meet_again, run))
-            self._tell(Ended(run.gang.key, (End(ranks, None, kind, name, reason),)))
+            end = End(run.ranks_on(name), None, kind, name, reason)
+            self.guarded(run.gang.key, partial(self._take_down, run, end, noticed_s))
         assert not node.runs, f"{name} is down, and something runs there"
         self._tell(NodeDown(name, kind, reason))
+
+    def _take_down(self, run: Run, end: End, noticed_s: float) -> None:
+        if run.gang.together:
+            self.training.end(run.gang.key, noticed_s=noticed_s, whole=True)
+        self._release(run, end.ranks)
+        self._break(run)
+        if run.gang.elastic:
+            # They notice the loss and meet again, which takes as long as to come up.
+            self._later(self._delays.start_s, run, partial(self._meet_again, run))
+        self._tell(Ended(run.gang.key, (end,)))
+
+    # -- what raises for one gang -------------------------------------------------------------
+
+    def _later(self, delay_s: float, run: Run, call: Callable[[], None]) -> None:
+        self._agenda.call_after(delay_s, partial(self.guarded, run.gang.key, call))
+
+    def guarded(self, key: Key, call: Callable[[], None]) -> None:
+        """Calls for one gang; if that raises, the gang is no more, and all others go on."""
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - it is told as what became of the gang
+            ranks = self.discard(key)
+            self._tell(Broke(key, ranks, error))
+
+    def discard(self, key: Key) -> tuple[int, ...]:
+        """Takes a gang away, whatever is wrong with it; nothing is told. Returns the ranks it had."""
+        run = self._runs.pop(key, None)
+        ranks = () if run is None else tuple(sorted(run.alive))
+        if run is not None:
+            run.stopping = True
+            self._books.release(run, ranks)
+        self.training.discard(key)
+        if run is not None and run.gang.shares:
+            with suppress(Exception):
+                # What raises here is what the gang is discarded for.
+                self._sharing.release(run, ranks)
+        return ranks
 
     def _turn_away(self, gang: Gang, ranks: list[int]) -> None:
         by_node = defaultdict[str, list[int]](list)
@@ -279,9 +313,8 @@ class Machine:
         run.begun += 1
         by_time: dict[float, list[Part]] = {}
         if run.gang.mishap is not None and run.begun == 1:
-            self._agenda.call_after(
-                run.gang.mishap.after_s, partial(self._slip, run, run.gang.mishap)
-            )
+            mishap = run.gang.mishap
+            self._later(mishap.after_s, run, partial(self._slip, run, mishap))
         for part in parts:
             if part.work is not None and self.training.begin(run.gang, part, run.alive):
                 continue
@@ -292,7 +325,7 @@ class Machine:
             self._sharing.begin(run, parts, by_time)
             by_time = {}
         for left_s, alike in by_time.items():
-            self._agenda.call_after(left_s, partial(self._finish, run, alike, run.begun))
+            self._later(left_s, run, partial(self._finish, run, alike, run.begun))
         if run.gang.joins is not None:
             self._mend(run)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Mu
 from functools import partial
 
 from simulator.faults import FaultKind
-from simulator.gangs import Duty, Gang, Key, Part, Work
+from simulator.gangs import Duty, Gang, Guarded, Key, Part, Work, unguarded
 from simulator.topology import ClusterModel
 from simulator.trainer import Progress, Trainer
 from simulator.training.pace import Pace
@@ -96,8 +96,10 @@ class Training:
         cluster: ClusterModel,
         trained: Trained,
         saved: Saved | None = None,
+        guarded: Guarded = unguarded,
     ) -> None:
         self._agenda = env.agenda
+        self._guarded = guarded
         self._cluster = cluster
         self._trained = trained
         # Made when it is first needed: most studies have only given durations.
@@ -272,13 +274,25 @@ class Training:
         del self._named[crew.key]
         self._by_resume.pop(crew.work.resume, None)
 
+    def discard(self, key: Key) -> None:
+        """A gang trains no longer, and whatever raises on the way out does not matter."""
+        try:
+            self.end(key, whole=True)
+        except Exception:  # noqa: BLE001 - it is what the gang is discarded for
+            crew = self._crews.get(key)
+            if crew is not None:
+                crew.going = False
+                crew.timer += 1
+                self._disband(crew)
+
     def _time(self, moved: Iterable[Key]) -> None:
         now = self._agenda.now
         for key in moved:
             crew = self._named[key]
             crew.timer += 1
             left_s = max(0.0, self.trainer.ends_at(key) - now)
-            self._agenda.call_after(left_s, partial(self._ring, crew, crew.timer))
+            ring = partial(self._ring, crew, crew.timer)
+            self._agenda.call_after(left_s, partial(self._guarded, crew.key, ring))
 
     def _ring(self, crew: _Crew, number: int) -> None:
         if crew.timer != number:

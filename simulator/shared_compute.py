@@ -11,7 +11,7 @@ from functools import partial
 
 from simulator.agenda import Agenda
 from simulator.books import Run, Timed
-from simulator.gangs import Gang, Key, Part
+from simulator.gangs import Gang, Guarded, Key, Part, unguarded
 from simulator.machine_training import Training
 from simulator.time_slicing import WHOLE, Ask, Device, Holder, TimeSlicing
 
@@ -25,7 +25,9 @@ class SharedCompute:
         runs: Mapping[Key, Run],
         training: Training,
         finish: Callable[[Run, Sequence[Part]], None],
+        guarded: Guarded = unguarded,
     ) -> None:
+        self._guarded = guarded
         self._agenda = agenda
         self._runs = runs
         self._training = training
@@ -97,7 +99,8 @@ class SharedCompute:
                 timed.pass_time(self._agenda.now, speed)
                 timed.timer += 1
                 ring = partial(self._ring, run, timed, timed.timer)
-                self._agenda.call_after(timed.left_s / speed, ring)
+                guarded = partial(self._guarded, gang.key, ring)
+                self._agenda.call_after(timed.left_s / speed, guarded)
 
     def _slow_training(self, gang: Gang, speeds: Mapping[int, float]) -> None:
         by_node: dict[str, float] = {}

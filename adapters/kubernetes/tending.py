@@ -44,8 +44,10 @@ from adapters.kubernetes.site import Owner, Site
 from adapters.kubernetes.ssh_keys import make_key_pair
 from adapters.kubernetes.wishes import is_over
 from adapters.kubernetes.work import Work, as_running, is_current, runs_made, stopping
-from controlplane.commands import ReportRanks
+from controlplane.attempt import HOLDING
+from controlplane.commands import ReportError, ReportRanks
 from controlplane.effects import LaunchGang, StopGang
+from controlplane.faults import fault_of
 from controlplane.job import Job
 from controlplane.kinds.pod_group import priority_classes
 from controlplane.kinds.registry import kind_of
@@ -55,6 +57,8 @@ SETTLE_S = 0.02
 SETTLE_S_MAX = 0.5
 AGAIN_S_FIRST = 0.5
 AGAIN_S_MAX = 30.0
+# So often in a row something may raise for a job before it fails with `platform_error`.
+TRIES_MAX = 5
 
 _log = logging.getLogger("muster.kubernetes")
 
@@ -69,7 +73,7 @@ class Tending:
         hands: Hands,
         site: Site,
         *,
-        report: Callable[[ReportRanks], None],
+        report: Callable[[ReportRanks | ReportError], None],
         with_lines: WithLines,
         before_deletion: BeforeDeletion,
         binds_itself: bool = True,
@@ -188,6 +192,9 @@ class Tending:
             while work.asked or work.plan_due or work.changed or work.last_words:
                 await self._eyes.see_jobs()
                 began = loop.time()
+                if work.errors >= TRIES_MAX and not work.is_live:
+                    again_s = await self._sweep(work)
+                    continue
                 await self._tell(work)
                 if work.plan_due and work.rests:
                     work.plan_due = False
@@ -196,17 +203,48 @@ class Tending:
                 # A large gang takes long to look at, and then so much the more is looked at together.
                 await asyncio.sleep(max(SETTLE_S, min(loop.time() - began, SETTLE_S_MAX)))
             work.failures = 0 if again_s is None else work.failures
+            work.errors = 0 if work.errors < TRIES_MAX else work.errors
         except asyncio.CancelledError:
             raise
-        except Exception:  # noqa: BLE001 - one job's bug must not stop the others; it is told aloud
-            _log.exception("job %s could not be tended; it is tried again", work.id)
+        except ApiError as error:
+            _log.warning("job %s could not be tended: %s; it is tried again", work.id, error)
             again_s, work.asked = AGAIN_S_MAX, True
+        except Exception as error:  # noqa: BLE001 - one job's bug must not stop the others
+            again_s = self._failed(work, error)
         finally:
             work.task = None
         if again_s is not None:
             self._again(work, again_s)
         elif work.is_over and not self._closed:
             self._works.pop(work.id, None)
+
+    def _failed(self, work: Work, error: Exception) -> float:
+        """Notes that something raised; returns when to try again. After `TRIES_MAX` the job fails."""
+        work.errors += 1
+        work.asked = True
+        _log.exception("job %s could not be tended (%d in a row)", work.id, work.errors)
+        if work.errors == TRIES_MAX and work.job is not None:
+            self._report(
+                ReportError(attempt=work.number, **fault_of(error, work.id, "kubernetes")._asdict())
+            )
+        return float(min(AGAIN_S_FIRST * 2 ** min(work.errors - 1, 10), AGAIN_S_MAX))
+
+    async def _sweep(self, work: Work) -> float | None:
+        """Stops a job for which nothing can be rendered: all that has its label goes, and when no
+        pod is left its ranks are gone."""
+        work.asked = work.plan_due = False
+        work.changed, work.last_words = set(), []
+        await self._clearing.of_gone(work)
+        if self._eyes.pods_of(work.id):
+            return _patience(work)
+        job = work.job
+        if job is not None and job.attempt is not None:
+            for run, ranks in job.attempt.runs(*HOLDING).items():
+                gone = tuple(ranks)
+                self._report(
+                    ReportRanks(job=job.id, attempt=work.number, gone=gone, incarnation=run)
+                )
+        return None
 
     def _again(self, work: Work, seconds: float) -> None:
         def act() -> None:

@@ -47,6 +47,8 @@ class Work:
         self.task: asyncio.Task[None] | None = None
         self.again: asyncio.TimerHandle | None = None
         self.failures = 0
+        # How often in a row something raised that no request to the cluster explains.
+        self.errors = 0
 
     @property
     def number(self) -> int:
@@ -66,6 +68,8 @@ class Work:
 
     def take(self, job: Job | None) -> None:
         """What is wanted is something else now."""
+        if job is not None and job.attempt is not None and job.attempt.number > self.number:
+            self.errors = 0
         self.job = job
         self.rendering = None
         self.version += 1

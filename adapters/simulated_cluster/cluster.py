@@ -7,6 +7,7 @@ only its remaining work is left to do.
 No method awaits anything, so the adapter serves under SimPy and asyncio alike.
 """
 
+import logging
 from collections.abc import Callable, Container, Hashable, Sequence
 from typing import assert_never
 
@@ -36,6 +37,7 @@ from adapters.simulated_cluster.workload import (
 from controlplane.attempt import HOLDING, Attempt, RankState
 from controlplane.commands import (
     Report,
+    ReportError,
     ReportNodeLost,
     ReportPoolRequest,
     ReportPoolReturn,
@@ -50,6 +52,7 @@ from controlplane.events import (
     RanksGone,
     RanksStarted,
 )
+from controlplane.faults import fault_of
 from controlplane.job import Job
 from controlplane.model import Cause, Exit, JobSpec, goes_on_smaller
 from controlplane.ports import DeviceReading, LinkReading
@@ -57,6 +60,7 @@ from simulator.autoscaling import Autoscaler
 from simulator.faults import FaultKind
 from simulator.gangs import Gang, Part
 from simulator.happenings import (
+    Broke,
     Ended,
     Happening,
     Misplaced,
@@ -73,6 +77,8 @@ from simulator.machine import Machine
 from simulator.machine_training import Saved
 from simulator.topology import ClusterModel
 from simulator.virtual_time import VirtualTime
+
+_log = logging.getLogger("muster")
 
 
 class SimulatedCluster:
@@ -230,10 +236,13 @@ class SimulatedCluster:
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
-                case LaunchGang():
-                    self._launch(effect.job)
-                case StopGang():
-                    self._stop(effect.job)
+                case LaunchGang() | StopGang():
+                    act = self._launch if isinstance(effect, LaunchGang) else self._stop
+                    try:
+                        act(effect.job)
+                    except Exception as error:  # noqa: BLE001 - it concerns this job, and fails it
+                        where = f"simulate {type(effect).__name__}"
+                        self._give_up(effect.job_id, effect.attempt, where, error)
                 case Survey():
                     self._reporter.tell_all_nodes(self._machine)
                 case Tidy():
@@ -441,6 +450,10 @@ class SimulatedCluster:
                 )
             case NodesReturned():
                 self._reporter.report(ReportPoolReturn(pool=happening.pool, nodes=happening.nodes))
+            case Broke(key=GangKey() as key):
+                self._give_up(key.job, key.attempt, "simulate", happening.error)
+                # The error first: ranks that vanish from a job which goes on would restart it.
+                self._tell_gone(key, happening.ranks)
             case Started():
                 self._reporter.tell(happening.key, started=happening.ranks)
             case Ended():
@@ -456,7 +469,32 @@ class SimulatedCluster:
             case NodeUp() | Misplaced():
                 self._reporter.tell_node(self._machine, happening.node)
             case _:
-                assert_never(happening)
+                assert_never(happening)  # type: ignore[arg-type]
+
+    def _give_up(self, job: str, attempt: int, where: str, error: Exception) -> None:
+        """Something raised that concerns a job: it is reported, and nothing is left of its attempt.
+
+        Ranks that the machine had not started are reported gone when the job is told to stop.
+        """
+        fault = fault_of(error, job, where)
+        _log.error("%s failed for job %s", where, job, exc_info=error)
+        self._reporter.report(ReportError(attempt=attempt, **fault._asdict()))
+        seen = self._reporter.seen.get(job)
+        if seen is None or seen.attempt != attempt:
+            return
+        seen.stopping = True
+        keys, seen.keys, seen.left = seen.keys, [], 0
+        for key in keys:
+            self._tell_gone(key, self._machine.discard(key))
+        self._reporter.put_away(seen)
+
+    def _tell_gone(self, key: GangKey, ranks: tuple[int, ...]) -> None:
+        """Reports ranks that were discarded; if even that raises, it is left to the job's stop."""
+        try:
+            if ranks:
+                self._reporter.tell(key, gone=ranks)
+        except Exception:  # noqa: BLE001 - the job has been given up already
+            _log.exception("ranks of job %s that are gone could not be reported", key.job)
 
     def _pass_on(self, warned: NodeWarned) -> None:
         """A notice: ranks there are told to go while they still can, and no more work comes."""

@@ -1,0 +1,265 @@
+"""Errors thrown at random from every place that works for one job: only that job may suffer.
+
+Each seed is a world: some jobs, a simulated cluster, an engine that is started again whenever it stops. The
+same world runs twice, once as it is and once with errors thrown for some of the jobs (the victims). Then every
+other job must have ended as it did without them, nothing may be left of any job, and the log must fold to what
+was live and be decided again alike, without the errors.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from adapters.memory_log import MemoryLog
+from adapters.simpy_clock import SimpyClock, as_process
+from adapters.simulated_cluster import SimulatedCluster
+from adapters.simulated_cluster import cluster as cluster_module
+from adapters.simulated_cluster.reporting import Reporter
+from controlplane import commands as c
+from controlplane import engine as engine_module
+from controlplane import events as e
+from controlplane import initiative, reports
+from controlplane.engine import Engine, EngineOptions
+from controlplane.job import Job
+from controlplane.model import DoneWhen, JobSpec, RestartPolicy, Role, Training, Workload
+from controlplane.redeciding import redecide
+from controlplane.replay import rebuild, state_hash
+from controlplane.scheduling import cycle
+from controlplane.world import World
+from simulator.machine import Machine
+from simulator.machine_training import Training as MachineTraining
+from simulator.topology import Delays, grid
+from simulator.virtual_time import VirtualTime
+from tests.scenarios.scenario import run_now
+
+UNTIL_S = 6_000.0
+ERRORS = (KeyError, ValueError, TypeError, IndexError, RuntimeError, OSError)
+SEEDS = 60
+SLOW_SEEDS = 2_000
+
+
+class Thrower:
+    """Decides who is hit, and how often."""
+
+    def __init__(self, seed: int, victims: frozenset[str], share: float) -> None:
+        self.dice = Random(f"throws/{seed}")
+        self.victims = victims
+        self.share = share
+        # As often a bug as anything else.
+        self.error = self.dice.choice((AssertionError, self.dice.choice(ERRORS)))
+        self.thrown = 0
+
+    def throw(self, job: str, *, always: bool = False) -> None:
+        if job in self.victims and (always or self.dice.random() < self.share):
+            self.thrown += 1
+            raise self.error(f"thrown for {job}")
+
+
+# Where an error is thrown: what is replaced, and how the job is read off the arguments.
+Point = tuple[Any, str, Callable[..., str]]
+
+
+def _of_key(machine: object, key: Any, *rest: object, **named: object) -> str:
+    return str(key.job)
+
+
+def _of_run(machine: object, run: Any, *rest: object, **named: object) -> str:
+    return str(run.gang.key.job)
+
+
+# What the cluster does for a job.
+CLUSTER: dict[str, Point] = {
+    "launch": (SimulatedCluster, "_launch", lambda self, job: job.id),
+    "stop": (SimulatedCluster, "_stop", lambda self, job: job.id),
+    "workload": (cluster_module, "what_to_do", lambda job, *rest: job.id),
+    "mishap": (cluster_module, "mishap_of", lambda job, *rest: job.id),
+    "tell": (Reporter, "tell", _of_key),
+    "start": (Machine, "start", lambda self, gang, **named: gang.key.job),
+    "come up": (Machine, "_come_up", _of_run),
+    "work": (Machine, "_work", _of_run),
+    "end": (Machine, "_end_parts", _of_run),
+    "vanish": (Machine, "_vanish", _of_run),
+    "train": (MachineTraining, "begin", lambda self, gang, *rest: gang.key.job),
+}
+# What the engine decides for a job.
+CORE: dict[str, Point] = {
+    "report": (
+        engine_module,
+        "decide",
+        lambda world, command, now: command.job if isinstance(command, c.ReportRanks) else "",
+    ),
+    "settle": (reports, "settle", lambda draft: draft.job.id),
+    "due": (initiative, "due", lambda job, *rest: job.id),
+    "newly wanted": (engine_module, "newly_wanted", lambda before, job: job.id),
+    "wanted": (engine_module, "wanted", lambda job: job.id),
+}
+ALWAYS: dict[str, Point] = {"schedule": (cycle.Pass, "_look_at", lambda self, gang: gang.id)}
+POINTS = {**CLUSTER, **CORE, **ALWAYS}
+
+
+class PortThrower:
+    """A cluster whose every method may raise for a victim."""
+
+    def __init__(self, cluster: SimulatedCluster, thrower: Thrower | None) -> None:
+        self._cluster = cluster
+        self._thrower = thrower
+
+    async def connect(self, report: Any) -> None:
+        await self._cluster.connect(report)
+
+    async def carry_out(self, effects: Any) -> None:
+        for effect in effects:
+            if self._thrower is not None:
+                self._thrower.throw(getattr(effect, "job_id", ""))
+            await self._cluster.carry_out([effect])
+
+    async def logs(self, job: Job, rank: int, lines_max: int) -> list[str]:
+        return await self._cluster.logs(job, rank, lines_max)
+
+
+class IsolatedWorld:
+    def __init__(self, seed: int, point: str = "", monkeypatch: Any = None) -> None:
+        self.seed = seed
+        dice = Random(seed)
+        self.names = [f"j{i}" for i in range(dice.randint(3, 7))]
+        self.specs = {name: a_spec(dice) for name in self.names}
+        self.at = {name: dice.uniform(0.0, 200.0) for name in self.names}
+        self.victims = frozenset(dice.sample(self.names, dice.randint(1, 2)))
+        self.thrower: Thrower | None = None
+        if point:
+            self.thrower = Thrower(seed, self.victims, dice.choice([0.1, 0.5, 1.0]))
+            if point != "port":
+                plant(monkeypatch, point, self.thrower)
+        self.env = VirtualTime()
+        model = grid(2, 2, 8, delays=Delays(start_s=5.0, start_jitter_s=3.0, stop_s=2.0))
+        self.simulated = SimulatedCluster(self.env, model)
+        self.cluster = PortThrower(self.simulated, self.thrower if point == "port" else None)
+        self.log = MemoryLog()
+        self.deaths: list[Exception] = []
+        self.engine: Engine | None = None
+
+    def run(self) -> "IsolatedWorld":
+        as_process(self.env, self._supervise())
+        for name in self.names:
+            self.env.agenda.call_after(self.at[name], lambda name=name: self._submit(name))
+        self.env.run(until=UNTIL_S / 2)
+        if self.thrower is not None:
+            # What nobody can stop or report holds its devices, until the platform works again.
+            self.thrower.victims = frozenset()
+        self.env.run(until=UNTIL_S)
+        return self
+
+    async def _supervise(self) -> None:
+        while True:
+            options = EngineOptions(resync_s=60.0)
+            self.engine = Engine(SimpyClock(self.env), self.log, self.cluster, options)
+            try:
+                await self.engine.run()
+            except Exception as error:
+                self.deaths.append(error)
+                if self.engine.fault is None or len(self.deaths) > 20:
+                    raise
+
+    def _submit(self, name: str) -> None:
+        command = c.SubmitJob(
+            id=f"submit-{name}", job=name, namespace="default", name=name, spec=self.specs[name]
+        )
+        assert self.engine is not None
+
+        def answered(answer: object) -> None:
+            if answer is None:
+                self.env.agenda.call_after(1.0, lambda: self._submit(name))
+
+        self.engine.submit(command, answered)
+
+    @property
+    def world(self) -> World:
+        assert self.engine is not None
+        return self.engine.world
+
+    def end_of(self, name: str) -> tuple[str, str]:
+        job = self.world.jobs[name]
+        return job.phase.value, job.reason
+
+    def check(self) -> None:
+        self.world.check()
+        assert not self.world.live, f"not gone: {list(self.world.live)}"
+        assert not self.simulated.running, self.simulated.running
+        assert state_hash(run_now(rebuild(self.log)).world) == state_hash(self.world)
+        assert run_now(redecide(self.log)) is None
+
+
+def plant(monkeypatch: Any, point: str, thrower: Thrower) -> None:
+    owner, name, whose = POINTS[point]
+    function = getattr(owner, name)
+    always = point in ALWAYS
+
+    def planted(*args: Any, **named: Any) -> Any:
+        thrower.throw(whose(*args, **named), always=always)
+        return function(*args, **named)
+
+    monkeypatch.setattr(owner, name, planted)
+
+
+def a_spec(dice: Random) -> JobSpec:
+    trains = dice.random() < 0.3
+    worker = Role(name="Worker", replicas=dice.randint(1, 3), gpus=dice.choice([1, 2, 4]))
+    work = Workload(
+        duration_s=dice.uniform(10.0, 200.0),
+        exit_code=dice.choice([0, 0, 0, 1]),
+        failing_attempts=dice.choice([None, 1]),
+    )
+    if trains:
+        work = Workload(duration_s=60.0, training=Training(model="resnet50", steps=300))
+    return JobSpec(
+        roles=(worker,),
+        done_when=DoneWhen("Worker"),
+        restart=RestartPolicy(limit=dice.choice([0, 2]), backoff_s_max=20.0),
+        workload=work,
+    )
+
+
+def check_seed(seed: int, monkeypatch: pytest.MonkeyPatch) -> IsolatedWorld:
+    """Of each seed one place throws; run on the same seed without it for comparison."""
+    places = ["port", *POINTS]
+    point = places[seed % len(places)]
+    quiet = IsolatedWorld(seed).run()
+    quiet.check()
+    with monkeypatch.context() as patched:
+        loud = IsolatedWorld(seed, point, patched).run()
+    told = f"seed {seed}: {point} threw {loud.thrower}"
+    for name in loud.names:
+        if name not in loud.victims:
+            assert loud.end_of(name) == quiet.end_of(name), told
+    for name in loud.victims:
+        phase, reason = loud.end_of(name)
+        assert (phase, reason) == quiet.end_of(name) or reason in (
+            "platform_error",
+            "quarantined",
+        ), told
+    loud.check()
+    return loud
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_only_the_job_concerned_suffers(seed, monkeypatch):
+    check_seed(seed, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(SLOW_SEEDS // 100))
+def test_only_the_job_concerned_suffers_in_many_more_worlds(block, monkeypatch):
+    for seed in range(SEEDS + 100 * block, SEEDS + 100 * block + 100):
+        check_seed(seed, monkeypatch)
+
+
+def test_errors_are_really_thrown_and_met(monkeypatch):
+    worlds = [check_seed(seed, monkeypatch) for seed in range(SEEDS // 2)]
+    reasons = {job.reason for world in worlds for job in world.world.jobs.values()}
+    recorded = {type(r.event) for world in worlds for r in world.log.events}
+
+    assert sum(world.thrower.thrown > 0 for world in worlds) > len(worlds) // 2
+    assert {"platform_error", "quarantined"} <= reasons
+    assert {e.JobErrored, e.EngineFailed, e.JobQuarantined} <= recorded
