@@ -94,6 +94,13 @@ class Fields:
             raise BadCluster(self.at(name), f"has more than {LABELS_MAX} entries")
         return {key: fields.text(key) for key in list(fields._left)}
 
+    def amounts(self, name: str, *, most: int) -> dict[str, int]:
+        """A mapping of names to whole numbers from 0 to `most`."""
+        fields = self.record(name)
+        if len(fields._left) > LABELS_MAX:
+            raise BadCluster(self.at(name), f"has more than {LABELS_MAX} entries")
+        return {key: fields.integer(key, 0, least=0, most=most) for key in list(fields._left)}
+
     def record(self, name: str) -> "Fields":
         return Fields(self._take(name, {}), self.at(name))
 

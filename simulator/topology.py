@@ -34,6 +34,10 @@ GPUS_PER_NODE_MAX = 1024
 # How long a spot node usually stays.
 SPOT_MEAN_S = 86_400.0
 SCRIPT_MAX = 100_000
+RESOURCE_MAX = 1_000_000
+# The label of a node that names its domain of a level; and the levels that have fields of their own.
+LEVEL_LABEL = "topology.muster.dev/"
+OUTER_LEVELS = ("zone", "block")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,19 @@ class NodeModel:
     hardware: Hardware | None = field(default=None, compare=False)
     # What ranks may request beside GPUs, where somebody said: thousandths of cores, bytes of memory.
     resources: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def all_labels(self) -> dict[str, str]:
+        """Its labels with the usual ones of Kubernetes: host name, domains and GPU."""
+        usual = {"kubernetes.io/hostname": self.name}
+        if self.rack:
+            usual[LEVEL_LABEL + "rack"] = self.rack
+        if self.gpus and self.gpu_type:
+            usual["nvidia.com/gpu.product"] = self.gpu_type
+        zone = self.labels.get(LEVEL_LABEL + "zone")
+        if zone:
+            usual["topology.kubernetes.io/zone"] = zone
+        return {**usual, **self.labels}
 
     @property
     def flavor(self) -> str:
@@ -87,6 +104,16 @@ class ClusterModel:
     @property
     def gpus(self) -> int:
         return sum(node.gpus for node in self.nodes)
+
+    @property
+    def extended_resources(self) -> dict[str, int]:
+        """The most that a node has of each resource besides CPUs, memory and GPUs."""
+        found: dict[str, int] = {}
+        for resources in {id(node.resources): node.resources for node in self.nodes}.values():
+            for name, amount in resources.items():
+                if "/" in name:
+                    found[name] = max(amount, found.get(name, 0))
+        return found
 
 
 def grid(
@@ -183,12 +210,29 @@ def _kind_of_node(fields: Fields, *, name: str, rack: str) -> NodeModel:
     gpus = fields.integer("gpus", server.gpus if server else 8, least=0, most=GPUS_PER_NODE_MAX)
     gpu_type = fields.text("gpu_type", server.gpu if server else "")
     memory = fields.integer("gpu_memory_mib", 0, least=0, most=2**31)
-    labels = fields.texts("labels")
+    labels = {**_domains(fields), **fields.texts("labels")}
     host, resources = host_of(fields, server, gpu_type, gpus)
     hardware = hardware_of(fields, server, gpus, gpu_type, host)
     if not memory and gpus and server is not None and hardware is not None and hardware.gpu:
         memory = int(hardware.gpu.memory_gb * 1024)
+    resources |= _extended(fields)
     return NodeModel(name, rack, gpus, gpu_type, memory, labels, hardware, resources)
+
+
+def _domains(fields: Fields) -> dict[str, str]:
+    """What a rack or a node lies in, above the rack, as labels of its nodes."""
+    given = [level for level in OUTER_LEVELS if fields.has(level)]
+    return {LEVEL_LABEL + level: fields.label(level) for level in given}
+
+
+def _extended(fields: Fields) -> dict[str, int]:
+    """Devices other than GPUs that ranks may request, by the names of Kubernetes."""
+    found = fields.amounts("resources", most=RESOURCE_MAX)
+    for name in found:
+        if "/" not in name or name in ("nvidia.com/gpu", "amd.com/gpu"):
+            told = f"{name!r} is none that is declared here: cpus, memory_gb and gpus have fields"
+            raise BadCluster(fields.at("resources"), f"{told}; others are named as rdma/hca is")
+    return found
 
 
 def _with_spot_pools(model: ClusterModel) -> ClusterModel:

@@ -26,7 +26,7 @@ from adapters.simulated_cluster.mishaps import mishap_of
 from adapters.simulated_cluster.outcomes import exits_of, fault_message, warning
 from adapters.simulated_cluster.reporting import Reporter
 from adapters.simulated_cluster.telemetry import SimulatedTelemetry
-from adapters.simulated_cluster.vetting import refusal
+from adapters.simulated_cluster.vetting import refusal, undeclared
 from adapters.simulated_cluster.workload import (
     asked_at,
     is_new,
@@ -110,7 +110,8 @@ class SimulatedCluster:
         self._origin = origin
         self._sync = sync
         self._inherits_at = inherits_at
-        self._reporter = Reporter()
+        self._extended = model.extended_resources
+        self._reporter = Reporter(self._extended)
         # What came to pass at the last instant of the past, and is not in the log.
         self._unheard: list[Report] = []
         self._machine = Machine(env, model, self._hear, saved)
@@ -125,7 +126,7 @@ class SimulatedCluster:
 
     def vet(self, spec: JobSpec) -> Rejected | None:
         """Why a job that names a model cannot train here; see `controlplane.ports.VetsJobs`."""
-        return refusal(spec, self._nodes.values())
+        return undeclared(spec, self._extended) or refusal(spec, self._nodes.values())
 
     async def connect(self, report: Callable[[Report], None]) -> None:
         self._reporter.report = report

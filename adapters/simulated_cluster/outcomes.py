@@ -1,5 +1,6 @@
 """What the machine tells, in the control plane's words. Pure."""
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from controlplane.model import Cause, Exit, NodeInfo
@@ -73,13 +74,14 @@ def fault_message(
     return f"{told}: {reason}" if reason and kind is FaultKind.CRASH else told
 
 
-def node_info(node: NodeModel) -> NodeInfo:
+def node_info(node: NodeModel, extended: Iterable[str] = ()) -> NodeInfo:
+    """The node as it is reported; of an `extended` resource that it does not declare it has none."""
     return NodeInfo(
         name=node.name,
         gpus=node.gpus,
         gpu_type=node.gpu_type,
         gpu_memory_mib=node.device_memory_mib,
         rack=node.rack,
-        labels=dict(node.labels),
-        resources=dict(node.resources),
+        labels=node.all_labels,
+        resources={**dict.fromkeys(extended, 0), **node.resources},
     )

@@ -1,7 +1,7 @@
 """Reports to the control plane, and the memory of those that may have to be told again."""
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 
 from adapters.simulated_cluster.keys import GangKey, Seen
 from adapters.simulated_cluster.outcomes import node_info
@@ -22,7 +22,9 @@ OVER_KEPT = 4096
 
 
 class Reporter:
-    def __init__(self) -> None:
+    def __init__(self, extended: Iterable[str] = ()) -> None:
+        # Resources of which a node that does not declare them has none.
+        self._extended = tuple(extended)
         self.report: Callable[[Report], None] = lambda report: None
         # By job, its latest attempt.
         self.seen: dict[str, Seen] = {}
@@ -63,8 +65,8 @@ class Reporter:
 
     def tell_all_nodes(self, machine: Machine) -> None:
         found = [node for name in machine.nodes if (node := machine.node(name))]
-        up = tuple(node_info(node) for node, is_up in found if is_up)
-        down = tuple(node_info(node) for node, is_up in found if not is_up)
+        up = tuple(node_info(node, self._extended) for node, is_up in found if is_up)
+        down = tuple(node_info(node, self._extended) for node, is_up in found if not is_up)
         self.report(ReportCluster(up=up, down=down))
 
     def tell_node(self, machine: Machine, name: str) -> None:
@@ -74,7 +76,7 @@ class Reporter:
             return
         node, up = found
         if up:
-            self.report(ReportNode(node=node_info(node)))
+            self.report(ReportNode(node=node_info(node, self._extended)))
         else:
             self.report(ReportNodeLost(node=name, message=f"node {name} is down"))
 

@@ -8,9 +8,11 @@ some of them are too small, it runs out of memory if it is placed on one of thos
 from collections.abc import Iterable, Mapping
 
 from adapters.simulated_cluster.training import cpus_of, duties_of, problem_of, recipe_of, trains_on
+from controlplane.asks import pods_selector
 from controlplane.errors import Rejected
 from controlplane.kinds.manifest import WORKLOAD_PREFIX
 from controlplane.model import JobSpec, Placement, Role
+from controlplane.requests import requests_of
 from simulator.gangs import Duty
 from simulator.topology import NodeModel
 from simulator.training.memory import MIB, memory_of
@@ -52,6 +54,17 @@ def refusal(spec: JobSpec, nodes: Iterable[NodeModel]) -> Rejected | None:
     has_mib, name = largest
     told = f"the largest that this job may use has {_gib(has_mib)} ({name})"
     return Rejected("can_never_fit", f"{field}: {_needs(spec, needed_mib)}; {told}", field=field)
+
+
+def undeclared(spec: JobSpec, extended: Mapping[str, int]) -> Rejected | None:
+    """The refusal of a job that requests devices which no node of the cluster file declares."""
+    for role, amounts in zip(spec.roles, requests_of(spec), strict=False):
+        for name in amounts:
+            if "/" in name and name not in extended:
+                known = f"they declare {', '.join(sorted(extended))}" if extended else "none does"
+                told = f"a rank of {role.name} requests {name}, which no node has: {known}"
+                return Rejected("can_never_fit", f"{told} (`resources` of the cluster file)")
+    return None
 
 
 def too_small(
@@ -109,7 +122,8 @@ def _allows(spec: JobSpec, role: Role, node: NodeModel) -> bool:
         return False
     if asks.flavors and node.flavor not in asks.flavors:
         return False
-    return all(node.labels.get(key) == value for key, value in asks.selector.items())
+    labels = node.all_labels
+    return {**pods_selector(spec), **asks.selector}.items() <= labels.items()
 
 
 def _written(spec: JobSpec, field: str) -> str:

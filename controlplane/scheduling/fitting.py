@@ -159,8 +159,7 @@ def accepts(node: Node, gang: Gang, flavor: str, *, as_guest: bool) -> bool:
         return False
     if any(info.labels.get(key) != value for key, value in asks.selector.items()):
         return False
-    # A node without any labels, as models of clusters have them, says nothing that pods ask for.
-    if info.labels and not gang.pods_selector.items() <= info.labels.items():
+    if not gang.pods_selector.items() <= info.labels.items():
         return False
     return as_guest or all(tolerates(asks.tolerates, taint) for taint in info.taints)
 

@@ -4,10 +4,10 @@ Fewest domains of the outer levels come first, then fewest of the inner ones, th
 domain that just holds what is left is preferred to a roomier one, so that room stays together.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from controlplane.devices import FreeDevices
-from controlplane.model import TopologyAsk
+from controlplane.model import NodeInfo, TopologyAsk
 from controlplane.world import World
 
 NODE = "node"
@@ -39,6 +39,26 @@ class Domain:
                 yield from child.at(level)
 
 
+# A node may name its domain of a level by a label: this and the level's name.
+LEVEL_LABEL = "topology.muster.dev/"
+
+
+def _path(info: NodeInfo, levels: Sequence[str]) -> tuple[str, ...]:
+    """The domains of a node, outermost first: by its path, by labels, or by its rack alone.
+
+    A domain that is not known is one of its own: around the domain below it, or around the node.
+    """
+    labels, rack = info.labels, info.rack
+    found = [labels.get(LEVEL_LABEL + name, rack if name == "rack" else "") for name in levels]
+    if info.path or not any(found):
+        found = list(info.domains[: len(levels)])
+        return (*found, *(f"?{info.name}" for _ in range(len(levels) - len(found))))
+    inner = info.name
+    for i in reversed(range(len(found))):
+        found[i] = inner = found[i] or f"?{inner.lstrip('?')}"
+    return tuple(found)
+
+
 class Topology:
     """The tree of the nodes that there are, and the numbers of its levels."""
 
@@ -53,8 +73,7 @@ class Topology:
         for node in world.nodes.values():
             if node.removed:
                 continue
-            path = node.info.domains[:depth]
-            path += (f"?{node.name}",) * (depth - len(path))
+            path = _path(node.info, self.levels)
             for length in range(1, depth + 1):
                 here = path[:length]
                 if here not in known:

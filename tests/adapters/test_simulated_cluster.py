@@ -50,6 +50,12 @@ def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("it waits for something")
 
 
+def _info(name: str, gpus: int, rack: str) -> NodeInfo:
+    """A node as the model reports it: with the usual labels."""
+    labels = {"kubernetes.io/hostname": name, "topology.muster.dev/rack": rack}
+    return NodeInfo(name, gpus, rack=rack, labels=labels)
+
+
 class Bench:
     """A simulated cluster in virtual time, and what it reported and when."""
 
@@ -170,10 +176,16 @@ def test_a_survey_tells_which_nodes_are_up_and_which_are_down() -> None:
     bench.cluster.fail_node("n1", None)
     bench.news()
     bench.ask(Survey())
+    labels = {
+        "kubernetes.io/hostname": "n0",
+        "topology.muster.dev/rack": "r0",
+        "nvidia.com/gpu.product": "V100",
+        "zone": "a",
+    }
     assert [report for _, report in bench.news()] == [
         ReportCluster(
-            up=(NodeInfo("n0", 4, "V100", 32768, "r0", {"zone": "a"}),),
-            down=(NodeInfo("n1", 4, rack="r1"),),
+            up=(NodeInfo("n0", 4, "V100", 32768, "r0", labels),),
+            down=(_info("n1", 4, "r1"),),
         )
     ]
 
@@ -202,7 +214,7 @@ def test_a_fault_ends_the_ranks_there_and_then_the_node_is_lost(
     assert bench.until(1000.0)[1:] == [
         (20.0, of_job(exited=(exit,))),
         (20.0, ReportNodeLost(node="n1", message=message)),
-        (320.0, ReportNode(node=NodeInfo("n1", 4, rack="r1"))),
+        (320.0, ReportNode(node=_info("n1", 4, "r1"))),
     ]
 
 
@@ -228,7 +240,7 @@ def test_a_gang_sent_to_devices_that_are_not_there_hears_what_the_node_has() -> 
     exited, node = [report for _, report in bench.news()]
     assert isinstance(exited, ReportRanks)
     assert exited.exited[0].cause is Cause.NODE_LOST
-    assert node == ReportNode(node=NodeInfo("n1", 4, rack="r1"))
+    assert node == ReportNode(node=_info("n1", 4, "r1"))
 
 
 # -------------------------------------------------------------------- a control plane that was away

@@ -44,12 +44,12 @@ def test_gangs_of_one_size_that_ask_for_other_nodes_are_not_taken_for_alike():
     assert len(shapes) == 3
 
 
-def test_nodes_of_a_model_have_no_labels_and_take_whoever_comes():
+def test_a_node_without_labels_suits_no_selector():
     given = Given(reported("n1", {})).when(
         submit("a", "j1", spec(roles=(role(nodeSelector={"disk": "ssd"}),)))
     )
     passed(given)
-    assert given.job("j1").attempt.placement[0].node == "n1"
+    assert given.job("j1").attempt is None
 
 
 def test_roles_must_agree_and_what_they_contradict_is_left_to_the_cluster():
