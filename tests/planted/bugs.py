@@ -394,7 +394,7 @@ BUGS = (
     Bug(
         "asks: a node selector of the pods is not looked at",
         "controlplane/scheduling/fitting.py",
-        "if info.labels and not gang.pods_selector.items() <= info.labels.items():",
+        "if not gang.pods_selector.items() <= info.labels.items():",
         "if False:",
         CORE,
     ),
