@@ -11,7 +11,7 @@ from cli.tables import Column, Table, gpu_count, phase
 from cli.times import span, stamp
 from controlplane.job import FINISHED, Phase
 from controlplane.model import JobSpec, Restart, Role
-from controlplane.views import AttemptView, JobDetail, JobView, RankView, Why
+from controlplane.views import AttemptView, EstimateView, JobDetail, JobView, RankView, Why
 
 NAMESPACE = Column("NAMESPACE")
 COLUMNS = (
@@ -276,7 +276,8 @@ def _restarts_table(restarts: Sequence[Restart], now: float) -> Table:
 # ---------------------------------------------------------------- why
 
 
-def why_text(why: Why) -> RenderableType:
+def why_text(why: Why, *, says_when: bool = True) -> RenderableType:
+    """`says_when` is false where a forecast follows: then that is the one answer to when it starts."""
     head = Text.assemble(f"{why.namespace}/{why.name} is ", phase(why.phase), f": {why.summary}")
     lines: list[RenderableType] = [head]
     # The summary of a queued job already tells the first reason.
@@ -287,8 +288,28 @@ def why_text(why: Why) -> RenderableType:
         lines += [Text(f"      {name}: {room}") for name, room in list(r.by_domain.items())[:20]]
         if r.helps:
             lines.append(Text(f"    what would help: {r.helps}"))
-    if why.planned_at is not None:
+    if why.planned_at is not None and says_when:
         lines.append(Text(f"  planned to start at {stamp(why.planned_at)}"))
+    if why.estimate is not None:
+        lines.append(Text(f"  {estimate_line(why.estimate)}"))
     if why.ahead:
         lines.append(Text(f"  ahead of it: {', '.join(why.ahead)}"))
     return Group(*lines)
+
+
+_SOURCES = {
+    "estimate": "its own estimate",
+    "limit": "its own limit",
+    "default": "the policy's default, as too few jobs like it have succeeded yet",
+}
+
+
+def estimate_line(estimate: EstimateView) -> str:
+    """How long a job is planned to run, and where that comes from."""
+    planned = f"planned to run {span(estimate.planned_s)}"
+    if estimate.median_s is None or estimate.p90_s is None:
+        return f"{planned}: {_SOURCES[estimate.source]}"
+    return (
+        f"{planned}: learned from {estimate.jobs} jobs that succeeded ({estimate.alike}); "
+        f"half ran at most {span(estimate.median_s)}, nine in ten at most {span(estimate.p90_s)}"
+    )

@@ -207,7 +207,7 @@ def why(job: str, namespace: str, output: str, url: str | None) -> None:
     """
     found = run(_why(url, parse_job(job, namespace)))
     if output == "table":
-        write(why_text(found))
+        write(why_text(found, says_when=found.forecast is None))
         if told := forecast_line(found.forecast):
             click.echo(told)
     else:

@@ -397,8 +397,10 @@ class TimePassed(Event, frozen=True):
 
 # By which rules an engine decides, where they have changed: logs of older engines are decided again
 # by the rules that held then. 1: jobs that could not start if nothing ran are set aside.
+# 2: run lengths are learned, and a job that outlives its estimate is planned anew.
 SETS_ASIDE = 1
-RULES = SETS_ASIDE
+LEARNS = 2
+RULES = LEARNS
 
 
 class EngineStarted(Event, frozen=True):

@@ -67,6 +67,8 @@ class Image(Value, frozen=True, kw_only=True):
     # Queue, GPUs times seconds that its removed jobs have had, faded by then, and when that was.
     usage: tuple[tuple[str, float, float], ...] = ()
     rules: int = 0
+    # How long removed jobs ran, by group, where some line looks at that: see `run_lengths`.
+    lengths: tuple[tuple[tuple[str, ...], tuple[tuple[float, float, float], ...]], ...] = ()
 
 
 class Sheet(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):

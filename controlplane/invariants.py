@@ -7,7 +7,9 @@ from controlplane.attempt_life import count_holding, count_up
 from controlplane.job import WAITING, Job, Phase
 from controlplane.tenancy import Tenancy
 
-_SAME = ("ids", "by_phase", "live", "growing", "endings", "tenants", "nodes_by_size", "_due_at")
+_SAME = (
+    "ids", "by_phase", "live", "growing", "endings", "tenants", "nodes_by_size", "_due_at",
+    "run_lengths")  # fmt: skip
 _SAME_KEYS = ("claimed", "quarantined", "stopping", "shrinking", "exclusive", "crippled")
 _SAME_UNLESS_EMPTY = (
     "groups",

@@ -1,6 +1,7 @@
 """How waiting jobs stand in line: the key that orders them, and the shape that tells equals.
 
-A key never changes while a job waits, so a line is sorted once and stays sorted. Ageing fits in:
+A key hardly ever changes while a job waits, so a line is sorted once and stays sorted; only where the
+shortest goes first, what is learned of run lengths changes it, and the world sorts the line anew. Ageing fits in:
 a job's priority plus so much for every hour of waiting grows equally for all who wait, so who is
 ahead of whom can be told from when they came.
 """
@@ -18,6 +19,7 @@ from controlplane.job import Job
 from controlplane.job_life import attained_gpu_s
 from controlplane.model import PLAIN_SCHEDULING, JobSpec, Role, Scheduling
 from controlplane.requests import requests_of, says_nothing
+from controlplane.run_lengths import RunLengths, estimate
 from controlplane.sharing import Discipline, Policy
 
 
@@ -43,13 +45,14 @@ SKIPS = BY_ATTAINED | {Discipline.FIFO_FIT, Discipline.SHORTEST_FIT}
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-def place_in_line(job: Job, discipline: Discipline, policy: Policy) -> Waiting:
+def place_in_line(job: Job, discipline: Discipline, policy: Policy, lengths: RunLengths) -> Waiting:
     spec = job.spec
     first = float(-spec.priority)
     if policy.ageing_per_hour:
         first += policy.ageing_per_hour * job.submitted_at / 3_600.0
     if discipline in SHORTEST_FIRST:
-        return Waiting(first, expected_s(spec, policy), job.queued_as, job.id)
+        planned_s = estimate(job.namespace, spec, policy, lengths).planned_s
+        return Waiting(first, planned_s, job.queued_as, job.id)
     if discipline in BY_ATTAINED:
         return Waiting(first, attained_step(attained_gpu_s(job)), job.queued_as, job.id)
     return Waiting(first, 0, job.queued_as, job.id)
@@ -60,15 +63,6 @@ def attained_by(job: Job, now: float) -> float:
     attempt = job.live_attempt
     running = 0.0 if attempt is None else attempt.gpus * max(0.0, now - attempt.placed_at)
     return attained_gpu_s(job) + running
-
-
-def expected_s(spec: JobSpec, policy: Policy) -> float:
-    """How long an attempt is planned to run: its estimate, else its deadline, else a default."""
-    if spec.scheduling.estimate_s is not None:
-        return spec.scheduling.estimate_s
-    if spec.active_deadline_s is not None:
-        return spec.active_deadline_s
-    return policy.estimate_s_default
 
 
 # What two jobs have in common that could start, if nothing ran, on the same clusters.
@@ -195,11 +189,11 @@ class Line:
         self.policy = policy
         self.by_shape: dict[Shape, Alike] = {}
 
-    def join(self, place: Waiting, spec: JobSpec, held: str) -> None:
+    def join(self, place: Waiting, spec: JobSpec, held: str, planned_s: float) -> None:
         _add(self.order, place)
         if self.plans:
             alike = self._alike(spec)
-            alike.join(place, expected_s(spec, self.policy), held)
+            alike.join(place, planned_s, held)
         elif self.skips:
             _add(self._alike(spec).order, place)
 

@@ -64,8 +64,10 @@ class _OneMore(Snapshot):
             world.discipline(job.spec.queue), world.policy, by_request=world.by_request
         )
         for place in known.order:
-            self._line.join(place, world.jobs[place.job].spec, "")
-        self._line.join(world.place_in_line(job), job.spec, "")
+            other = world.jobs[place.job]
+            self._line.join(place, other.spec, "", world.estimate(other).planned_s)
+        planned_s = world.estimate(job).planned_s
+        self._line.join(world.place_in_line(job), job.spec, "", planned_s)
 
     def line(self, queue: str) -> Line:
         return self._line if queue == self._job.spec.queue else super().line(queue)

@@ -12,6 +12,7 @@ from controlplane.job_life import PLATFORM_ERROR
 from controlplane.model import JobSpec, in_gpus
 from controlplane.obstacles import in_words, reason_of
 from controlplane.requests import written
+from controlplane.run_lengths import BY_LENGTH, LEVELS
 from controlplane.scheduling.cycle import Pass
 from controlplane.scheduling.decisions import Claim, Hold, Start
 from controlplane.scheduling.fitting import Fit
@@ -20,6 +21,7 @@ from controlplane.scheduling.schedulability import present_obstacle, waits_for_n
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.views import (
     AttemptView,
+    EstimateView,
     Failure,
     JobDetail,
     JobView,
@@ -319,6 +321,26 @@ def _why_queued(world: World, job: Job) -> Why:
         place_in_queue=place,
         ahead=[name_for(job, other) for other in ahead[:AHEAD_MAX]],
         planned_at=outcome.planned_at,
+        estimate=estimate_view(world, job) if _looks_at_lengths(world, job) else None,
+    )
+
+
+def _looks_at_lengths(world: World, job: Job) -> bool:
+    return world.discipline(job.spec.queue) in BY_LENGTH
+
+
+def estimate_view(world: World, job: Job) -> EstimateView:
+    found = world.estimate(job)
+    learned = found.learned
+    if learned is None:
+        return EstimateView(planned_s=found.planned_s, source=found.source)
+    return EstimateView(
+        planned_s=found.planned_s,
+        source=found.source,
+        jobs=learned.jobs,
+        alike=LEVELS[learned.level],
+        median_s=learned.median_s,
+        p90_s=learned.p90_s,
     )
 
 

@@ -109,8 +109,19 @@ class Redactor:
                 for cause, at, stream in image.receipts
             ],
             usage=tuple((self._queue(queue), *known) for queue, *known in image.usage),
+            lengths=tuple(sorted((self._group(key), samples) for key, samples in image.lengths)),
             leader="",
         )
+
+    def _group(self, key: tuple[str, ...]) -> tuple[str, ...]:
+        """What jobs of one length have in common; see `run_lengths`."""
+        if len(key) < 2:
+            return key
+        level, team, *rest = key
+        if level == "alike":
+            queue, kind, image, size = rest
+            rest = [self._queue(queue), kind, self._name("image", image) if image else "", size]
+        return level, self._name("team", team), *rest
 
     def recorded(self, recorded: e.Recorded) -> e.Recorded:
         return replace(

@@ -118,7 +118,7 @@ class Policy(Value, frozen=True, kw_only=True):
     ageing_per_hour: float = 0.0
     # Usage counts towards fair shares for a while after it has ended; None counts only what is.
     usage_halflife_s: float | None = None
-    # Jobs without an estimate or a deadline are planned to run so long.
+    # Jobs without an estimate or a deadline are planned to run so long; see `learned_estimates`.
     estimate_s_default: float = 86_400.0
     # How many waiting jobs get a planned start with conservative back-fill.
     planned_max: int = 100
@@ -130,3 +130,6 @@ class Policy(Value, frozen=True, kw_only=True):
     quarantine_after: int | None = None
     # Whether it is recorded when the reason changes for which a job waits.
     records_reasons: bool = True
+    # Whether jobs like it that have succeeded tell how long a job without an estimate is planned to run
+    # (`run_lengths`).
+    learned_estimates: bool = True

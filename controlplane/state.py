@@ -15,6 +15,7 @@ from controlplane import events as e
 from controlplane.image import DEFAULT_POLICY, Image, Node, Receipt
 from controlplane.job import Job
 from controlplane.job_life import EVOLVE, attained_gpu_s, begun
+from controlplane.run_lengths import RunLengths, Sample, learns, sample_of
 from controlplane.sharing import Queue
 
 DEFAULT_QUEUE = Queue("default")
@@ -43,6 +44,8 @@ class State:
         # Queue -> what its removed jobs have had, where the policy remembers: as much as is left of
         # it, and when that was so.
         self.usage: dict[str, tuple[float, float]] = {}
+        # How long removed jobs ran, where some line looks at that.
+        self.lengths = RunLengths()
         if image is not None:
             self._restore(image)
 
@@ -58,6 +61,9 @@ class State:
         self.leader = image.leader
         self.rules = image.rules
         self.usage = {queue: (gpu_s, at) for queue, gpu_s, at in image.usage}
+        self.lengths = RunLengths(
+            {key: [Sample(*s) for s in group] for key, group in image.lengths}
+        )
 
     def _take_over(self, other: "State") -> None:
         """Becomes another state, which is nobody's from here on."""
@@ -72,6 +78,7 @@ class State:
         self.leader = other.leader
         self.rules = other.rules
         self.usage = other.usage
+        self.lengths = other.lengths
 
     def image(self, hash: bytes = b"") -> Image:
         return Image(
@@ -88,6 +95,10 @@ class State:
             leader=self.leader,
             rules=self.rules,
             usage=tuple((queue, *known) for queue, known in self.usage.items()),
+            lengths=tuple(
+                (key, tuple((*sample,) for sample in group))
+                for key, group in sorted(self.lengths.groups.items())
+            ),
         )
 
     def apply(self, recorded: e.Recorded) -> None:
@@ -117,7 +128,9 @@ class State:
     def _apply_rarer(self, event: e.Event, at: float) -> None:
         match event:
             case e.JobRemoved():
-                self._remember_usage(self.jobs.pop(event.job), at)
+                job = self.jobs.pop(event.job)
+                self._remember_usage(job, at)
+                self._remember_length(job)
             case e.NodeEvent():
                 old = self.nodes.get(event.node)
                 self.nodes[event.node] = _node_after(old, event, len(self.nodes))
@@ -151,6 +164,16 @@ class State:
         left = faded(known, at - since, halflife_s)
         more = faded(attained_gpu_s(job), at - attempt.ended_at, halflife_s)
         self.usage[job.spec.queue] = left + more, at
+
+    def learns_now(self) -> bool:
+        """Whether some line looks at how long jobs run, and that is learned."""
+        return self.rules >= e.LEARNS and learns(self.policy, self.queues.values())
+
+    def _remember_length(self, job: Job) -> None:
+        """What a removed job has taught is kept, where some line looks at how long jobs run."""
+        if self.learns_now() and sample_of(job) is not None:
+            self.lengths.add_job(job)
+            self.lengths.forget()
 
     def _note_batch(self, batch: Sequence[e.Recorded]) -> None:
         """Events were taken in whose jobs somebody else has folded."""

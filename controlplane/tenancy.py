@@ -15,9 +15,10 @@ from controlplane.devices import WHOLE, FreeDevices, mask_of
 from controlplane.image import Node
 from controlplane.job import Job
 from controlplane.job_life import grows, ranks_wanted
-from controlplane.lines import PLANS_AHEAD, expected_s
+from controlplane.lines import PLANS_AHEAD
 from controlplane.model import JobSpec, Slot
 from controlplane.requests import Amounts, of_rank, requests_of, says_nothing
+from controlplane.run_lengths import Estimate, RunLengths, estimate
 from controlplane.sharing import Discipline
 from controlplane.state import State
 
@@ -27,6 +28,7 @@ _OVER, _STOPPING = AttemptState.OVER, AttemptState.STOPPING
 
 class Tenancy(State):
     def _build_tenancy(self) -> None:
+        self._build_lengths()
         # The jobs of which something is, or should be, in the cluster.
         self.live: dict[str, None] = {}
         # The jobs whose gangs were told to grow.
@@ -77,7 +79,20 @@ class Tenancy(State):
                 self._note_holder(job, attempt)
                 self._note_growth(job)
 
+    def _build_lengths(self) -> None:
+        """How long jobs ran that have succeeded, removed ones too; empty if no line looks at that."""
+        self.learns = self.learns_now()
+        self.run_lengths = RunLengths()
+        if self.learns:
+            self.run_lengths = self.lengths.copy()
+            for job in self.jobs.values():
+                self.run_lengths.add_job(job)
+
     # -- questions ---------------------------------------------------------------------------
+
+    def estimate(self, job: Job) -> Estimate:
+        """How long an attempt of the job is planned to run, and where that comes from."""
+        return estimate(job.namespace, job.spec, self.policy, self.run_lengths)
 
     def discipline(self, queue: str) -> Discipline:
         """How the queue's line moves."""
@@ -203,7 +218,7 @@ class Tenancy(State):
         self.live[job.id] = None
         self.holders.setdefault(job.spec.queue, {})[job.id] = None
         if self.plans_ahead:
-            self._note_end(job, attempt.placed_at + expected_s(job.spec, self.policy))
+            self._note_end(job, attempt.placed_at + self.estimate(job).planned_s)
         if attempt.state is _STOPPING:
             self.stopping[job.id] = None
         self._note_leaving(job, attempt)

@@ -151,6 +151,22 @@ class QueueView(Struct, frozen=True, kw_only=True):
     gpus_borrowed: float = 0.0
 
 
+class EstimateView(Struct, frozen=True, kw_only=True):
+    """How long a job is planned to run, in seconds, and where that comes from.
+
+    `source` is `estimate` or `limit` (the job's own), `learned` or `default` (the policy's). Learned is
+    from `jobs` that succeeded and have in common what `alike` says: half of them ran at most `median_s`,
+    nine tenths at most `p90_s`.
+    """
+
+    planned_s: float
+    source: str
+    jobs: int = 0
+    alike: str = ""
+    median_s: float | None = None
+    p90_s: float | None = None
+
+
 class Why(Struct, frozen=True, kw_only=True):
     """Why a job is in the phase it is in."""
 
@@ -161,8 +177,11 @@ class Why(Struct, frozen=True, kw_only=True):
     reasons: list[Reason]
     place_in_queue: int | None = None
     ahead: list[str] = []
-    # When it is planned to start, where its queue plans ahead.
+    # The start that its queue's plan has reserved for it, where that plans ahead: it holds as long as jobs
+    # keep to their estimates. A forecast says when it is likely to start.
     planned_at: float | None = None
+    # How long it is planned to run, where its queue looks at that.
+    estimate: EstimateView | None = None
 
 
 class LogLines(Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from controlplane.model import OUR_NAMES
 from controlplane.state import State
 from controlplane.tenancy import Tenancy
 
-_QUEUED = Phase.QUEUED
+_QUEUED, _SUCCEEDED = Phase.QUEUED, Phase.SUCCEEDED
 
 
 class World(Tenancy):
@@ -93,6 +93,14 @@ class World(Tenancy):
         if old is not new or spec_changed:
             self._follow_review(before, after)
         self._note_deadline(after)
+        if new is _SUCCEEDED and old is not new and self.learns:
+            self._learn(after)
+
+    def _learn(self, job: Job) -> None:
+        """A job has succeeded: how long it ran may change what others are planned with."""
+        if self.run_lengths.add_job(job):
+            self._follow_plans()
+            self._line_up()
 
     def _follow_review(self, before: Job, after: Job) -> None:
         """Whether the job could start at all is to be looked at, and its group with it."""
@@ -135,7 +143,11 @@ class World(Tenancy):
                         self._note_group(job)
             case e.JobRemoved():
                 gone = self.jobs[event.job]
+                groups = len(self.lengths.groups)
                 super().apply(recorded)
+                if len(self.lengths.groups) < groups:
+                    # Groups were forgotten that jobs may be planned by.
+                    self._follow_policy()
                 del self.ids[gone.namespace, gone.name]
                 del self.by_phase[gone.phase][gone.id]
                 self._due_at.pop(gone.id, None)
@@ -151,7 +163,8 @@ class World(Tenancy):
                 super().apply(recorded)
                 if isinstance(event, e.ClusterSurveyed | e.EngineStarted):
                     self.review_all = True
-                if isinstance(event, e.QueueDefined | e.QueueRemoved | e.PolicySet):
+                sets_rules = isinstance(event, e.QueueDefined | e.QueueRemoved | e.PolicySet)
+                if sets_rules or self.learns is not self.learns_now():
                     self._follow_policy()
 
     def _name(self, job: Job) -> None:
@@ -184,7 +197,8 @@ class World(Tenancy):
                 self.discipline(queue), self.policy, by_request=self.by_request
             )
             self.waiting[queue] = line.order
-        line.join(self.place_in_line(job), job.spec, job.held)
+        planned_s = self.estimate(job).planned_s if line.plans else 0.0
+        line.join(self.place_in_line(job), job.spec, job.held, planned_s)
         need = self._need[job.id] = need_of(job.spec)
         self.by_need.setdefault(need, {})[job.id] = None
 
@@ -210,7 +224,12 @@ class World(Tenancy):
         self.about_nodes.clear()
         self.review_all = True
         self.free.watch(None)
+        self._build_lengths()
         self._follow_plans()
+        self._line_up()
+
+    def _line_up(self) -> None:
+        """Puts all who wait in line anew."""
         waiting = [self.jobs[place.job] for line in self.lines.values() for place in line.order]
         self.lines.clear()
         self.waiting.clear()
@@ -235,7 +254,8 @@ class World(Tenancy):
         return bool(found)
 
     def place_in_line(self, job: Job) -> Waiting:
-        return place_in_line(job, self.discipline(job.spec.queue), self.policy)
+        discipline = self.discipline(job.spec.queue)
+        return place_in_line(job, discipline, self.policy, self.run_lengths)
 
     def next_deadline(self) -> float | None:
         """When the next thing falls due by itself."""

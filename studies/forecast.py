@@ -56,12 +56,15 @@ def forecast(
     """`enough` is asked after each run whether there is time for more."""
     image = question.image
     job = next(each for each in image.jobs if each.id == question.job)
-    lengths = lengths_of(image.jobs, question.now)
+    lengths = lengths_of(image)
     live = [each for each in image.jobs if each.phase not in FINISHED or each.live_attempt]
     live = [each for each in live if not _never_matters(each, job, image)]
     # Nobody will read why jobs of a future that may never be had to wait.
     policy = replace(image.policy, records_reasons=False)
-    quiet = replace(image, policy=policy, receipts=[])
+    # Ended jobs are left out of these futures; what they taught is not.
+    groups = sorted(lengths.learned.groups.items())
+    kept = tuple((key, tuple((*sample,) for sample in group)) for key, group in groups)
+    quiet = replace(image, policy=policy, receipts=[], lengths=kept)
     starts: list[float] = []
     ends: list[float] = []
     for number in range(runs):

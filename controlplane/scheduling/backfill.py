@@ -1,7 +1,7 @@
 """Planned starts: who waits gets a time and a place, and whoever goes past must not be in the way.
 
-Time is told by the estimates: a running gang is expected to end when its estimate has passed, and one
-that runs longer to end at any moment. `Planner` keeps what is reserved; EASY reserves for the first
+Time is told by the estimates (`run_lengths`): a running gang is expected to end when its estimate has
+passed, and one that runs longer when twice, four times, ... that long has passed. `Planner` keeps what is reserved; EASY reserves for the first
 blocked gang of a line, conservative back-fill for everyone who waits, up to a number.
 """
 
@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 from controlplane.attempt import HOLDING
 from controlplane.devices import FreeDevices, lowest, mask_of
+from controlplane.events import LEARNS
 from controlplane.lines import Shape
 from controlplane.model import Slot
+from controlplane.run_lengths import ends_when_overdue
 from controlplane.scheduling.asking import counts
 from controlplane.scheduling.fitting import Fit, fit, has_room
 from controlplane.scheduling.gangs import Gang
@@ -43,12 +45,18 @@ class Planner:
         # Who starts in this very pass, and where.
         self._starting: dict[str, tuple[Gang, Fit]] = {}
         self._timeline: Timeline | WholeTimeline | None = None
+        self._runs_s: dict[str, float] = {}
+        self._running: list[tuple[float, str]] | None = None
         # Queue if it has a quota, shape and flavour -> how long the last of these runs, and the earliest start it got.
         self._not_before: dict[tuple[str, Shape, str], tuple[float, float]] = {}
 
     def runs_s(self, gang: Gang) -> float:
-        said = gang.expected_s
-        return self._snapshot.world.policy.estimate_s_default if said is None else said
+        """How long the gang is planned to run."""
+        known = self._runs_s.get(gang.id)
+        if known is None:
+            job = self._snapshot.job(gang.id)
+            known = self._runs_s[gang.id] = self._snapshot.world.estimate(job).planned_s
+        return known
 
     # -- may it go ahead? ----------------------------------------------------------------------
 
@@ -205,7 +213,7 @@ class Planner:
     def _uses(self) -> Iterator[Use]:
         """Who has quota and when: those who run, who start in this pass, and who are planned."""
         snapshot, now = self._snapshot, self._snapshot.now
-        for ends_at, job_id in snapshot.world.endings:
+        for ends_at, job_id in self._running_ends():
             attempt = snapshot.world.jobs[job_id].attempt
             assert attempt is not None
             yield Use(snapshot.gang(job_id), now, ends_at, attempt.flavor, runs=True)
@@ -258,13 +266,33 @@ class Planner:
 
     def _ends(self) -> list[tuple[float, str]]:
         """Who runs, by when each is expected to end."""
-        running = self._snapshot.world.endings
+        running = self._running_ends()
         if not self._starting:
             return running
         now, ends = self._snapshot.now, running.copy()
         for gang, _ in self._starting.values():
             insort(ends, (now + self.runs_s(gang), gang.id))
         return ends
+
+    def _running_ends(self) -> list[tuple[float, str]]:
+        """The same of those who ran before this pass; who has outlived its estimate has a later end."""
+        if self._running is None:
+            world, now = self._snapshot.world, self._snapshot.now
+            overdue = bisect_left(world.endings, (now, _LAST_OF_ALL))
+            self._running = world.endings
+            if overdue and world.rules >= LEARNS:
+                self._running = world.endings[overdue:]
+                for planned, job_id in world.endings[:overdue]:
+                    insort(self._running, (self._later_end(planned, job_id), job_id))
+        return self._running
+
+    def _later_end(self, planned: float, job_id: str) -> float:
+        world, now = self._snapshot.world, self._snapshot.now
+        job = world.jobs[job_id]
+        assert job.attempt is not None
+        if job_id in world.stopping:
+            return now
+        return ends_when_overdue(job, planned - job.attempt.placed_at, now)
 
     def _leaves(self, view: FreeDevices, job_id: str) -> None:
         """In this view the job has ended."""
@@ -274,6 +302,10 @@ class Planner:
             snapshot.give_back_fit(view, starting[1])
             return
         snapshot.give_back(view, snapshot.world.jobs[job_id])
+
+
+# Behind every job's id.
+_LAST_OF_ALL = chr(0x10FFFF)
 
 
 def _devices_max(gang: Gang) -> int:

@@ -38,7 +38,7 @@ class Gang:
     """One gang's needs. `milli` is its quota, in thousandths of a GPU."""
 
     __slots__ = (
-        "_shape", "amounts", "asks", "by_request", "elastic", "expected_s", "gpus", "id", "kin", "largest", "memories_mib", "milli", "needs", "parts", "pins",
+        "_shape", "amounts", "asks", "by_request", "elastic", "gpus", "id", "kin", "largest", "memories_mib", "milli", "needs", "parts", "pins",
         "plain", "pods_selector", "preemptible", "priority", "queue", "resources", "size", "spec", "topology", "uniform",
     )  # fmt: skip
 
@@ -71,9 +71,6 @@ class Gang:
         self.by_request = by_request
         self._shape: Shape | None = None
         self.elastic = elastic_role(spec)
-        # None means that nobody said how long it will run.
-        estimate = asks.estimate_s
-        self.expected_s = spec.active_deadline_s if estimate is None else estimate
         # Ranks that need a part of a device, and ranks that say where they must run.
         self.parts: list[tuple[int, Role]] = []
         self.pins: list[tuple[int, Role]] = []

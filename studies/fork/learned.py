@@ -2,11 +2,10 @@
 
 A simulated cluster makes of a job what its workload says. On a real cluster the workload says
 nothing, and a fork takes the work that a job really needed; for a job whose end is not in the log,
-it takes the median of jobs of its kind and size. A job that trains a model is learned in any case,
+it takes the median of the jobs most like it (`controlplane.run_lengths`). A job that trains a model is learned in any case,
 since what its checkpoints hold is not in the log.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 from controlplane.commands import AnyCommand, SubmitJob
 from controlplane.image import Image
 from controlplane.model import Cause, JobSpec, Workload
+from controlplane.run_lengths import RunLengths, Sample
 from simulator.time_slicing import SWITCH_COST
 from studies.fork.past import Timed
 from studies.ledger import JobFacts, Ledger
@@ -51,13 +51,16 @@ class Learned:
     def __init__(self, ledger: Ledger, *, trusts: bool) -> None:
         self._trusts = trusts
         self._facts = ledger.jobs
-        by_kind = defaultdict[tuple[str, int], list[float]](list)
+        self._lengths = RunLengths()
         for facts in ledger.jobs.values():
-            if facts.run_s is not None:
-                by_kind[facts.spec.kind, facts.spec.gpu_milli].append(facts.run_s)
-        self._usual = {key: median(values) for key, values in by_kind.items()}
-        every = [value for values in by_kind.values() for value in values]
-        self._any_s = median(every) if every else 3_600.0
+            if facts.run_s is not None and facts.finished_at is not None:
+                sample = Sample(facts.finished_at, facts.run_s, 0.0)
+                self._lengths.add(_namespace(facts), facts.spec, sample)
+
+    def _usual_s(self, facts: JobFacts | None, spec: JobSpec) -> float:
+        """The median of the jobs most like it that have succeeded."""
+        samples = self._lengths.nearest("" if facts is None else _namespace(facts), spec)
+        return median(sample.ran_s for sample in samples) if samples else 3_600.0
 
     def spec(self, job: str, spec: JobSpec) -> JobSpec:
         if self._trusts and spec.workload.training is None:
@@ -67,14 +70,14 @@ class Learned:
 
     def _work(self, facts: JobFacts | None, spec: JobSpec) -> Workload:
         if facts is None or facts.finished_at is None or not facts.outcome:
-            return Workload(duration_s=self._usual.get((spec.kind, spec.gpu_milli), self._any_s))
+            return Workload(duration_s=self._usual_s(facts, spec))
         own = [r for r in facts.restarts if r.cause is Cause.EXIT and r.exit_code]
         if facts.run_s is not None:
             if not own:
                 return Workload(duration_s=facts.run_s)
             code = own[-1].exit_code or 1
             return Workload(facts.run_s, code, own[-1].rank or 0, len(own))
-        ran_s = self._usual.get((spec.kind, spec.gpu_milli), self._any_s)
+        ran_s = self._usual_s(facts, spec)
         if facts.outcome == "Failed" and facts.exit_code:
             return Workload(duration_s=ran_s, exit_code=facts.exit_code)
         return Workload(duration_s=ran_s)
@@ -90,3 +93,7 @@ class Learned:
         if isinstance(command, SubmitJob):
             return replace(command, spec=self.spec(command.job, command.spec))
         return command
+
+
+def _namespace(facts: JobFacts) -> str:
+    return facts.name.partition("/")[0]

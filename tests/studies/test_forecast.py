@@ -73,7 +73,7 @@ def test_a_job_that_fits_starts_now_and_ends_as_those_before_it_did():
     # What the simulated cluster knows (3 s, 1000 s) is not looked at: jobs of this kind take 100 s.
     assert told.start_p50 == pytest.approx(now + 105.0, abs=1.0)
     assert told.finish_p90 == pytest.approx(now + 210.0, abs=1.0)
-    assert told.basis == "8 ended jobs of kind Job in default"
+    assert told.basis == "8 jobs that succeeded (same namespace and kind)"
     assert told.runs == 20
 
 
@@ -100,7 +100,7 @@ def test_asking_changes_nothing_and_asking_again_gives_the_same():
 
     assert one == two
     assert list(lab.log.events) == before
-    assert one.basis == "the job's own estimate or limit"
+    assert one.basis == "the job's own estimate"
 
 
 def test_a_running_job_has_started_and_runs_longer_than_it_has():
