@@ -403,8 +403,9 @@ def _is_exclusive(gang: Gang) -> bool:
 
 
 def _root(queues: Mapping[str, Queue], name: str) -> str:
-    while parent := queues[name].parent:
-        name = parent
+    # A parent that was never defined is a root, too; see `QuotaTree`.
+    while (queue := queues.get(name)) is not None and queue.parent:
+        name = queue.parent
     return name
 
 
