@@ -138,7 +138,13 @@ async def _carry_out(request: web.Request, command: JobRequest) -> bytes | None:
 
 
 _JOB = "/v1/jobs/{namespace}/{name}"
-_CHANGE = ("no_such_job", "already_finished", "idempotency_key_reused")
+_CHANGE = (
+    "no_such_job",
+    "already_finished",
+    "quarantined",
+    "platform_error",
+    "idempotency_key_reused",
+)
 
 ROUTES: tuple[Route, ...] = (
     route(

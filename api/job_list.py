@@ -4,6 +4,7 @@ Jobs are ordered by the position of their submission in the log. It stays the sa
 life and no two jobs share one, so it is what a cursor holds.
 """
 
+import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
@@ -14,10 +15,14 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType, json
 
 from api.pages import Cursor, Limit, read_cursor, write_cursor
+from controlplane.faults import bounded_text
 from controlplane.job import Job, Phase
+from controlplane.job_life import PLATFORM_ERROR
 from controlplane.queries import job_view
 from controlplane.views import JobView
 from controlplane.world import World
+
+_log = logging.getLogger("muster.api")
 
 _decode_position = json.Decoder(int).decode
 _position = attrgetter("submitted_as")
@@ -58,9 +63,44 @@ def job_page(world: World, query: JobsQuery) -> JobPage:
     shown = found[: query.limit]
     more = len(found) > len(shown)
     return JobPage(
-        items=[job_view(job) for job in shown],
+        items=[_view(job) for job in shown],
         next=write_cursor(_position(shown[-1])) if more else None,
     )
+
+
+def _view(job: Job) -> JobView:
+    """A job in one line; one that cannot be shown must not hide all others."""
+    try:
+        return job_view(job)
+    except Exception as error:  # noqa: BLE001 - it concerns this job alone
+        _log.exception("job %s cannot be shown", job.id)
+        told = f"it cannot be shown: {type(error).__name__}: {bounded_text(error)}"
+        return JobView(
+            namespace=job.namespace,
+            name=job.name,
+            id=job.id,
+            kind=job.spec.kind,
+            queue=job.spec.queue,
+            priority=job.spec.priority,
+            phase=job.phase,
+            reason=PLATFORM_ERROR,
+            message=told,
+            gpus=0,
+            ranks=0,
+            ranks_running=0,
+            attempt=0 if job.attempt is None else job.attempt.number,
+            restarts=len(job.restarts),
+            failures=job.failures,
+            failures_max=None,
+            submitted_at=job.submitted_at,
+            queued_at=job.queued_at,
+            placed_at=None,
+            running_at=job.running_at,
+            finished_at=job.finished_at,
+            retry_at=job.retry_at,
+            gpus_held=0,
+            deleting=job.deleting,
+        )
 
 
 def _candidates(world: World, phases: Collection[Phase]) -> list[Job]:

@@ -1,6 +1,7 @@
 """Jobs over HTTP: submit, list, look. What changes them is in `job_changes.py`."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
@@ -19,6 +20,7 @@ from api.wire import BODIES, BODY_PROBLEMS, check_writable
 from controlplane import commands as c
 from controlplane.decider import find_job
 from controlplane.errors import Rejected
+from controlplane.faults import bounded_text
 from controlplane.image import Receipt
 from controlplane.job import Job
 from controlplane.kinds.kind import Submission
@@ -32,6 +34,8 @@ from studies.forecast import Question
 from studies.forecast_answers import PlanAnswer, WhyAnswer
 
 LOGS_S_MAX = 30.0
+
+_log = logging.getLogger("muster.api")
 
 CLUSTER = web.AppKey("cluster", Cluster)
 
@@ -196,6 +200,12 @@ async def _lines(cluster: Cluster, job: Job, query: LogsQuery) -> list[str]:
             return await cluster.logs(job, query.rank, query.tail)
     except TimeoutError:
         raise Rejected("cluster_timeout", f"no lines came within {LOGS_S_MAX:g} s") from None
+    except Rejected:
+        raise
+    except Exception as error:  # noqa: BLE001 - it concerns this question about this job alone
+        _log.exception("the logs of job %s could not be read", job.id)
+        told = f"the cluster failed on this: {type(error).__name__}: {bounded_text(error)}"
+        raise Rejected("platform_error", told) from None
 
 
 async def _older_lines(cluster: Cluster, job: Job, query: LogsQuery) -> list[str]:
@@ -236,7 +246,8 @@ ROUTES: tuple[Route, ...] = (
         "Submit a job, or with plan=true learn what would become of it",
         query=SubmitQuery, body=Manifest, answers={201: JobDetail, 200: (JobDetail, PlanAnswer)},
         problems=("invalid_manifest", "unknown_kind", "invalid_job", "unknown_queue",
-                  "can_never_fit", "name_taken", "idempotency_key_reused", *BODY_PROBLEMS),
+                  "can_never_fit", "name_taken", "idempotency_key_reused", "platform_error",
+                  *BODY_PROBLEMS),
         headers=(HEADER,),
     ),
     route(
@@ -261,6 +272,6 @@ ROUTES: tuple[Route, ...] = (
         "GET", f"{_JOB}/logs", read_logs, "The last lines that a rank wrote",
         query=LogsQuery, answers={200: LogLines}, needs_leader=True,
         problems=("no_such_job", "no_such_rank", "no_such_container", "invalid_parameter",
-                  "cluster_timeout", "no_pods"),
+                  "cluster_timeout", "no_pods", "platform_error"),
     ),
 )  # fmt: skip
