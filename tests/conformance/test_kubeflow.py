@@ -1,5 +1,6 @@
 """Every scenario of the Kubeflow operators, against the real kinds, documents, plans and engine."""
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -59,6 +60,14 @@ def test_a_scenario_of_the_operators(kubeflow_scenario: Scenario) -> None:
     if known is not None:
         pytest.skip(f"ours differs, see docs/kubeflow-differences.md: {known.title}")
     read(kubeflow_scenario)
+
+
+CASES = json.loads((Path(__file__).parent / "kubeflow_cases.json").read_text("utf-8"))["scenarios"]
+
+
+@pytest.mark.parametrize("scenario", CASES, ids=lambda scenario: str(scenario["id"]))
+def test_a_case_of_our_own_in_the_same_form(scenario: Scenario) -> None:
+    read(scenario)
 
 
 def read(scenario: Scenario) -> None:

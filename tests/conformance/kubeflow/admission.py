@@ -109,7 +109,8 @@ SYNONYMS = {
     "replica": "replicas|there is one",
     "needs": "needed|required",
     "entry": "replicaspecs",
-    "type": "replicatype|role",
+    "type": "replicatype|role|decides",
+    "chief": "chief|decides",
     "framework": "container",
 }
 # What says nothing about which thing is wrong.

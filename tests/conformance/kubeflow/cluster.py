@@ -31,7 +31,9 @@ from simulator.virtual_time import VirtualTime
 from tests.conformance.kubeflow.manifests import kind_named
 
 JOB = "01TESTJOB"
-NODES = tuple(NodeInfo(name=f"node-{i}", gpus=16) for i in range(10))
+# With the label that the scenarios' node selectors ask for.
+LABELS = {"n": "1"}
+NODES = tuple(NodeInfo(name=f"node-{i}", gpus=16, labels=LABELS) for i in range(10))
 
 
 class Done(Struct):
