@@ -3,11 +3,16 @@
 Several tiers may be in the way of one gang; each is told. The first is the one that decided.
 """
 
+import math
+from collections.abc import Iterable
+
+from controlplane.attempt import asked_gpus
 from controlplane.devices import WHOLE
+from controlplane.image import Node
 from controlplane.job import Job
 from controlplane.scheduling.asking import counts
 from controlplane.scheduling.fitting import accepts, fit
-from controlplane.scheduling.gangs import Gang
+from controlplane.scheduling.gangs import Gang, quota_milli
 from controlplane.scheduling.placement import why_never_fits
 from controlplane.scheduling.quota import ANY, RESOURCE
 from controlplane.scheduling.quota_gate import lacking
@@ -69,6 +74,8 @@ def brief(snapshot: Snapshot, gang: Gang, code: str, flavor: str = ANY) -> Reaso
     left = snapshot.free.total
     if gang.gpus <= left and (lack := _shortage(snapshot, gang, flavor)) is not None:
         return reason(code, lack.message, needed=lack.ranks, available=lack.room)
+    if gang.parts and gang.gpus <= left:
+        return _parts(snapshot, gang, snapshot.world.nodes.values(), code)
     told = f"it needs {gang.gpus} GPUs; {left} are free"
     if code in ("fragmented", "topology_unsatisfied"):
         told += ", but not where its ranks could use them"
@@ -88,12 +95,12 @@ _DIRECT = {
 
 
 def _behind(snapshot: Snapshot, gang: Gang, head: Job) -> Reason:
-    needed = head.spec.gpus
+    needed = asked_gpus(head.spec)
     known = snapshot.job(gang.id).namespace == head.namespace
     who = f"{head.namespace}/{head.name}" if known else "a job of another namespace"
-    message = f"{who} is ahead of it, needs {needed} GPUs and waits, too"
+    message = f"{who} is ahead of it, needs {needed:g} GPUs and waits, too"
     helps = "the job ahead starts, or the queue gets a discipline that lets others past it"
-    return reason("blocked_by_head", message, needed=needed, helps=helps)
+    return reason("blocked_by_head", message, needed=math.ceil(needed), helps=helps)
 
 
 def _never(snapshot: Snapshot, gang: Gang, why: str) -> Reason:
@@ -217,6 +224,8 @@ def _room(snapshot: Snapshot, gang: Gang, flavor: str) -> list[Reason]:
         return [short, _topology(snapshot, gang)]
     if gang.topology is not None:
         return [_topology(snapshot, gang)]
+    if gang.parts:
+        return [_parts(snapshot, gang, willing, "insufficient_capacity")]
     largest = max(
         (free.masks[n.ordinal].bit_count() for n in willing if free.open[n.ordinal]), default=0
     )
@@ -240,6 +249,27 @@ def _room(snapshot: Snapshot, gang: Gang, flavor: str) -> list[Reason]:
             needed=len(gang.needs), available=room,
         ),
     ]  # fmt: skip
+
+
+def _parts(snapshot: Snapshot, gang: Gang, nodes: Iterable[Node], code: str) -> Reason:
+    """How much is left of devices for ranks that share them; the largest part is what is short."""
+    free = snapshot.free
+    milli = max(quota_milli(role, gang.memories_mib) for _, role in gang.parts)
+    there = [node.ordinal for node in nodes if not node.removed and free.open[node.ordinal]]
+    whole = sum(free.masks[ordinal].bit_count() for ordinal in there)
+    left = [WHOLE - taken for o in there for taken in free.shared.get(o, {}).values()]
+    count = len(gang.parts)
+    told = (
+        f"{count} ranks need up to {milli / WHOLE:g} of a GPU each; "
+        if count > 1
+        else f"a rank needs {milli / WHOLE:g} of a GPU; "
+    )
+    told += "no GPU is free, " if not whole else f"{whole} GPUs are free, "
+    told += f"and the most that is left of a shared one is {max(left, default=0) / WHOLE:g}"
+    room = whole * (WHOLE // milli) + sum(each // milli for each in left)
+    return reason(
+        code, told, needed=count, available=room, helps="ranks that share end, or ask for less"
+    )
 
 
 def _shortage(snapshot: Snapshot, gang: Gang, flavor: str) -> Shortage | None:

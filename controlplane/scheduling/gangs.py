@@ -98,7 +98,7 @@ class Gang:
         self.milli = self.gpus * WHOLE
         if self.pins or self.parts:
             told = (role for _, role in (*self.pins, *self.parts))
-            self.milli += sum(_milli(role, memories_mib) for role in told)
+            self.milli += sum(quota_milli(role, memories_mib) for role in told)
         self.topology = None if asks.topology == _NO_TOPOLOGY else asks.topology
         # What each rank requests beside GPUs; empty if nobody requests anything.
         self.amounts: tuple[Amounts, ...] = ()
@@ -141,7 +141,7 @@ def _requested(spec: JobSpec, role: Role, resource: str) -> int:
 _MEMORY_MIB_USUAL = 81_920
 
 
-def _milli(role: Role, memories_mib: tuple[int, ...]) -> int:
+def quota_milli(role: Role, memories_mib: tuple[int, ...]) -> int:
     """The quota of one rank that says which devices, or how much of one, it needs."""
     return role.gpus * WHOLE or role.gpu_share or _share_of_memory(role, memories_mib)
 

@@ -107,6 +107,16 @@ def test_sharing_gangs_that_can_never_fit_are_refused(
     assert muster("list").out.count("never") == 0
 
 
+def test_why_tells_a_sharing_job_what_is_left_of_devices(muster: Muster) -> None:
+    fills = {"name": "w", "replicas": 64, "gpu_share": 800}
+    muster("submit", "-", stdin=document("fills", fills))
+    muster("submit", "-", stdin=document("first", {"name": "w", "gpu_share": 300}))
+    muster("submit", "-", stdin=document("second", {"name": "w", "gpu_share": 100}))
+    told = "a rank needs 0.3 of a GPU; no GPU is free, and the most that is left of a shared one is 0.2"
+    assert told in muster("why", "first").out
+    assert "default/first is ahead of it, needs 0.3 GPUs" in muster("why", "second").out
+
+
 def test_a_queue_s_ceiling_counts_shares(muster: Muster) -> None:
     muster("queue", "set", "half", "--gpus-max", 1)
     asked = {"name": "w", "replicas": 3, "gpu_share": 400}
