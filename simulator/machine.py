@@ -11,6 +11,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from simulator.books import Books, Held, Node, Run
@@ -43,18 +44,23 @@ class Machine:
         cluster: ClusterModel,
         tell: Callable[[Happening], None],
         saved: Saved | None = None,
+        added: Sequence[NodeModel] = (),
     ) -> None:
+        """`added` nodes take work as the others do, and no fault of the model touches them."""
         self._agenda = env.agenda
         self._tell = tell
         self._delays = cluster.delays
         self._seed = cluster.seed
-        self._books = Books(cluster.nodes)
+        whole = replace(cluster, nodes=(*cluster.nodes, *added)) if added else cluster
+        self._books = Books(whole.nodes)
         self._nodes = self._books.nodes
         self._runs: dict[Key, Run] = {}
-        self.training = Training(env, cluster, self._trained, saved, self.guarded)
+        self.training = Training(env, whole, self._trained, saved, self.guarded)
         self._sharing = SharedCompute(
             env.agenda, self._runs, self.training, self._end_parts, self.guarded
         )
+        # Nodes whose faults do not happen from here on.
+        self.spared: frozenset[str] = frozenset()
         expect_faults(env, cluster, befall=self._befall, warn=self._warn)
 
     @property
@@ -371,6 +377,8 @@ class Machine:
             self._tell(NodeUp(node.model.name))
 
     def _befall(self, fault: Fault, left_s: float | None) -> None:
+        if fault.node in self.spared:
+            return
         if not fault.kind.takes_node:
             self.training.degrade(fault.node, fault.kind, fault.factor, left_s)
             return
@@ -378,7 +386,7 @@ class Machine:
 
     def _warn(self, fault: Fault, left_s: float) -> None:
         node = self._nodes[fault.node]
-        if not node.up or not fault.kind.takes_node:
+        if not node.up or not fault.kind.takes_node or fault.node in self.spared:
             return
         node.warned_until = self._agenda.now + left_s
         there = tuple((run.gang.key, run.ranks_on(fault.node)) for run in node.runs)

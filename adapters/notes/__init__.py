@@ -1,7 +1,7 @@
 """What must outlive the process and is no decision, kept beside the log: a few books of notes.
 
-The log holds what was asked, reported and decided. What simulated checkpoints hold, and how wrong
-forecasts were, is neither; losing it would change no decision. See docs/adr/0016.
+The log holds what was asked, reported and decided. How wrong forecasts were is neither; losing it
+would change no decision. See docs/adr/0016.
 """
 
 from collections.abc import MutableMapping

@@ -8,7 +8,7 @@ No method awaits anything, so the adapter serves under SimPy and asyncio alike.
 """
 
 import logging
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Sequence
 from typing import assert_never
 
 from adapters.simulated_cluster.keys import (
@@ -75,7 +75,7 @@ from simulator.happenings import (
 )
 from simulator.machine import Machine
 from simulator.machine_training import Saved
-from simulator.topology import ClusterModel
+from simulator.topology import ClusterModel, NodeModel
 from simulator.virtual_time import VirtualTime
 
 _log = logging.getLogger("muster")
@@ -88,7 +88,7 @@ class SimulatedCluster:
     `waiting_gpus` says how many GPUs queued gangs ask for, which is what pools grow by.
     A cluster that carries on another one's work takes over at `inherits_at`: what was asked before
     then has been under way since. `saved` is where checkpoints are kept, by job; the memory of this
-    object if it is left out. `there` are nodes of pools that have been rented before.
+    object if it is left out. `there` are nodes of pools that have been rented before, `added` nodes besides the model's.
 
     A cluster that is made again after the process ended gets its past from the log; see `recovery`.
     """
@@ -104,6 +104,7 @@ class SimulatedCluster:
         inherits_at: float = float("-inf"),
         saved: Saved | None = None,
         there: Container[str] = (),
+        added: Sequence[NodeModel] = (),
     ) -> None:
         self.env = env
         self._agenda = env.agenda
@@ -114,7 +115,7 @@ class SimulatedCluster:
         self._reporter = Reporter(self._extended)
         # What came to pass at the last instant of the past, and is not in the log.
         self._unheard: list[Report] = []
-        self._machine = Machine(env, model, self._hear, saved)
+        self._machine = Machine(env, model, self._hear, saved, added)
         self._waiting_gpus = waiting_gpus
         self._pools = Autoscaler(
             env, model, self._machine, lambda: self._waiting_gpus(), self._hear, there
@@ -122,7 +123,7 @@ class SimulatedCluster:
         self._telemetry = SimulatedTelemetry(self._machine)
         self._conditions = model.faults.preset
         self._seed = model.seed
-        self._nodes = {node.name: node for node in model.nodes}
+        self._nodes = {node.name: node for node in (*model.nodes, *added)}
 
     def vet(self, spec: JobSpec) -> Rejected | None:
         """Why a job that names a model cannot train here; see `controlplane.ports.VetsJobs`."""
@@ -292,6 +293,11 @@ class SimulatedCluster:
     def pooled_gpu_s(self) -> dict[str, float]:
         """GPU-seconds for which each pool's nodes have been there so far."""
         return self._pools.there_gpu_s()
+
+    def spare(self, nodes: Collection[str]) -> None:
+        """Faults of these nodes do not happen from here on; "all" stands for every node."""
+        every = self._nodes.keys() if "all" in nodes else nodes
+        self._machine.spared = frozenset(every)
 
     def fail_node(
         self, name: str, repair_s: float | None, kind: FaultKind = FaultKind.CRASH

@@ -72,7 +72,7 @@ def catch_up(cluster: SimulatedCluster, world: World, events: Sequence[e.Recorde
         cluster.apply(_taken_in(cluster, world, step), last=is_last)
         if not is_last:
             # What followed the last step at once is still to come, and is told then.
-            _pass_until(cluster, step[0].at)
+            pass_until(cluster, step[0].at)
     for job_id in list(world.live):
         if not cluster.agrees_with(world.jobs[job_id]):
             cluster.restart_from_log(world.jobs[job_id])
@@ -95,7 +95,7 @@ def _steps(
 ) -> Iterator[Sequence[e.Recorded]]:
     """The steps of the engine, each when the machine's time has come to it."""
     for at, together in groupby(events, key=lambda recorded: recorded.at):
-        _pass_until(cluster, at)
+        pass_until(cluster, at)
         step: list[e.Recorded] = []
         passed = False
         for recorded in together:
@@ -115,7 +115,7 @@ def _begins_a_step(cluster: SimulatedCluster, recorded: e.Recorded, *, passed: b
     return not cluster.has_told(recorded.event)
 
 
-def _pass_until(cluster: SimulatedCluster, at: float) -> None:
+def pass_until(cluster: SimulatedCluster, at: float) -> None:
     """Lets everything happen that is due by a time of the log, and brings the machine's time to it."""
     env, origin = cluster.env, cluster.origin
     # Compared as the log shows it, where adding the origin has rounded it.

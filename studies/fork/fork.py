@@ -77,10 +77,11 @@ async def fork(
 ) -> Forked:
     """Forks a log at an instant. Without `until`, as far as the log goes.
 
-    `model` is that of the simulated cluster, if the log is of one: its delays and its seed count,
-    and nothing else. Without it delays are taken from the log.
+    A log of a simulated cluster names its model; `model` is for one that does not. The past is then
+    replayed on that model, and running jobs go on as far as they were, at the pace of their places.
+    Without any, work and delays are taken from the log.
     """
-    origin = await look_back(log, at=at, until=until)
+    origin = await look_back(log, at=at, until=until, model=model)
     if origin.snapshot.position == 0:
         raise ForkError("the log begins later: there is no past to fork from")
     if origin.until <= at:
@@ -92,8 +93,8 @@ def run_fork(
     origin: Origin, change: Change, model: ClusterModel | None, gpu_hour_price: float
 ) -> Forked:
     real = _ledger(origin, origin.real)
-    as_written = is_as_written(real)
-    learned = Learned(real, trusts=as_written)
+    as_written = origin.simulated is not None or is_as_written(real)
+    learned = Learned(real, trusts=as_written, trains=origin.simulated is not None)
     control = run_branch(_setting(origin, Change(), model, learned))
     changed = control if change.is_none else run_branch(_setting(origin, change, model, learned))
     one, other = _ledger(origin, control.events), _ledger(origin, changed.events)
@@ -159,6 +160,10 @@ def _setting(
         faults=[*faults, *lasting, *absent],
         first=commands_of(change, world),
         asked=learned.asked(origin.asked),
+        simulated=origin.simulated,
+        added=nodes_with(change, world)[-change.nodes_added :] if change.nodes_added else (),
+        spared=change.without_faults,
+        struck=change.faults,
     )
 
 
@@ -167,8 +172,12 @@ def _with_work(snapshot: Snapshot, learned: Learned) -> Snapshot:
     return take_snapshot(State(learned.image(opened.world.image())), opened.hash)
 
 
+# What a process records of itself, which a branch has no reason to.
+_OF_PROCESSES = (e.EngineStarted, e.ClusterModelled, e.TimePassed)
+
+
 def _error(origin: Origin, control: Branch, real: Ledger, one: Ledger) -> ModelError:
-    happened = [x for x in origin.real if not isinstance(x.event, e.EngineStarted)]
+    happened = [x for x in origin.real if not isinstance(x.event, _OF_PROCESSES)]
     parting = part(happened, control.events)
     starts = _distances(real, one, "started_at")
     ends = _distances(real, one, "finished_at")

@@ -2,8 +2,8 @@
 
 A simulated cluster makes of a job what its workload says. On a real cluster the workload says
 nothing, and a fork takes the work that a job really needed; for a job whose end is not in the log,
-it takes the median of the jobs most like it (`controlplane.run_lengths`). A job that trains a model is learned in any case,
-since what its checkpoints hold is not in the log.
+it takes the median of the jobs most like it (`controlplane.run_lengths`). A job that trains a model is
+learned too, unless the model of the cluster is known, on which the past can be replayed.
 """
 
 from collections.abc import Sequence
@@ -48,8 +48,10 @@ def _is_close(facts: JobFacts) -> bool:
 class Learned:
     """The work of every job that the log knows of; with `trusts`, what jobs say of it counts."""
 
-    def __init__(self, ledger: Ledger, *, trusts: bool) -> None:
+    def __init__(self, ledger: Ledger, *, trusts: bool, trains: bool = False) -> None:
+        """With `trains`, the cluster that jobs ran on can be made again, and trains as it did."""
         self._trusts = trusts
+        self._trains = trains
         self._facts = ledger.jobs
         self._lengths = RunLengths()
         for facts in ledger.jobs.values():
@@ -63,7 +65,7 @@ class Learned:
         return median(sample.ran_s for sample in samples) if samples else 3_600.0
 
     def spec(self, job: str, spec: JobSpec) -> JobSpec:
-        if self._trusts and spec.workload.training is None:
+        if self._trusts and (self._trains or spec.workload.training is None):
             return spec
         facts = self._facts.get(job)
         return replace(spec, workload=self._work(facts, spec))

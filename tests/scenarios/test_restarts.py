@@ -7,6 +7,8 @@ import pytest
 from adapters.memory_log import MemoryLog
 from controlplane import events as e
 from controlplane.redeciding import redecide
+from simulator.topology import parse_cluster
+from studies.fork import fork
 from tests.adapters.test_simulated_cluster import at_once
 from tests.scenarios.restarts import Story, Told, first_difference, story_of, tell
 
@@ -61,3 +63,28 @@ def test_many_stops_in_one_life_leave_no_trace_and_all_is_decided_alike(seed: in
     assert sum(isinstance(x.event, e.EngineStarted) for x in past.events) > 1
     assert first_difference(whole.events, past.events) == ""
     assert at_once(redecide(MemoryLog(past.events))) is None
+
+
+def check_fork(story: Story, whole: Told, at: float) -> None:
+    model = parse_cluster(story.cluster)
+    forked = at_once(fork(MemoryLog(whole.events), at=at, until=story.until, model=model))
+    assert forked.error.is_exact, f"forked at {at}: {forked.error.parting}"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_fork_without_a_change_is_what_really_happened(seed: int) -> None:
+    """Of jobs that train too: each has its own length, its progress and the pace of its place."""
+    story = story_of(seed)
+    whole = tell(story)
+    dice = Random(seed)
+    for end in dice.sample(whole.ends, 4):
+        check_fork(story, whole, whole.events[end - 1].at + dice.choice([0.0, 7.5]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40))
+def test_a_fork_at_any_instant_without_a_change_is_what_really_happened(seed: int) -> None:
+    story = story_of(seed)
+    whole = tell(story)
+    for end in whole.ends[::3]:
+        check_fork(story, whole, whole.events[end - 1].at)
