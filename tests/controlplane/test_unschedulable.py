@@ -412,6 +412,12 @@ def test_what_cannot_be_right_is_refused_with_what_there_is(code, told, spec):
     assert told in refusal.message
 
 
+def test_a_gang_that_needs_a_node_that_is_not_rented_is_not_refused():
+    given = Cluster(*TWO).does(c.ReportNodeLost(node="n2", message="node n2 was given back"))
+    given.submits("large", gang(2, 4))
+    assert (given.phase("large"), gpus_wanted(given.world)) == (Phase.UNSCHEDULABLE, 8)
+
+
 def test_a_pin_to_devices_that_are_sick_waits_for_them():
     given = Cluster(replace(TWO[0], unusable=(2,))).submits("p", gang(node="n1", devices=(2,)))
     assert given.obstacle("p").code == "pinned_devices_unavailable"
