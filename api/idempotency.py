@@ -103,13 +103,8 @@ def _fits(command: c.Request, events: Sequence[e.Event]) -> bool:
             return e.QueueRemoved(command.name) in events
         case c.SetPolicy():
             return e.PolicySet(command.policy) in events
-        case c.DrainNode():
-            gave_way = _has(e.JobRestarting, events) or _has(e.JobFailed, events)
-            return gave_way or e.NodeCordoned(command.node, e.DRAINED) in events
-        case c.CordonNode():
-            return e.NodeCordoned(command.node) in events
-        case c.UncordonNode():
-            return e.NodeUncordoned(command.node) in events
+        case c.DrainNode() | c.ForgetNode() | c.CordonNode() | c.UncordonNode():
+            return _marks(command, events)
         case c.SuspendJob():
             return _has(e.JobSuspended, events[:1])
         case c.ResumeJob():
@@ -118,6 +113,22 @@ def _fits(command: c.Request, events: Sequence[e.Event]) -> bool:
             return _has(e.JobDeleteRequested, events)
         case c.CancelJob():
             return _has(e.JobCancelled, events) and not _has(e.JobDeleteRequested, events)
+
+
+def _marks(
+    command: c.DrainNode | c.ForgetNode | c.CordonNode | c.UncordonNode, events: Sequence[e.Event]
+) -> bool:
+    node = command.node
+    match command:
+        case c.DrainNode():
+            gave_way = _has(e.JobRestarting, events) or _has(e.JobFailed, events)
+            return gave_way or e.NodeCordoned(node, e.DRAINED) in events
+        case c.ForgetNode():
+            return e.NodeRemoved(node, e.FORGOTTEN) in events
+        case c.CordonNode():
+            return e.NodeCordoned(node) in events
+        case c.UncordonNode():
+            return e.NodeUncordoned(node) in events
 
 
 def _has(kind: type[e.Event], events: Sequence[e.Event]) -> bool:

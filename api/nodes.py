@@ -1,4 +1,4 @@
-"""Nodes over HTTP: list, look, cordon, uncordon."""
+"""Nodes over HTTP: list, look, cordon, drain, uncordon, forget."""
 
 from itertools import islice
 
@@ -73,8 +73,14 @@ async def drain_node(request: web.Request, query: NoQuery) -> web.Response:
     return await _change(request, command)
 
 
+async def forget_node(request: web.Request, query: NoQuery) -> web.Response:
+    node = request.match_info["name"]
+    command = c.ForgetNode(id=command_id(request), actor=request[ACTOR], node=node)
+    return await _change(request, command)
+
+
 async def _change(
-    request: web.Request, command: c.CordonNode | c.UncordonNode | c.DrainNode
+    request: web.Request, command: c.CordonNode | c.UncordonNode | c.DrainNode | c.ForgetNode
 ) -> web.Response:
     def view(world: World, receipt: Receipt) -> tuple[Receipt, NodeView | None]:
         node = world.nodes.get(command.node)
@@ -107,6 +113,12 @@ ROUTES: tuple[Route, ...] = (
         "POST", f"{_NODE}/drain", drain_node,
         "Let no more work be placed on a node, and start what runs there again elsewhere",
         query=NoQuery, answers={200: NodeView}, problems=_CHANGE, headers=(HEADER,),
+    ),
+    route(
+        "POST", f"{_NODE}/forget", forget_node,
+        "Give up a node that does not answer: what ran there counts as gone and starts again elsewhere",
+        query=NoQuery, answers={200: NodeView}, problems=(*_CHANGE, "node_is_up"),
+        headers=(HEADER,),
     ),
     route(
         "POST", f"{_NODE}/uncordon", uncordon_node, "Let work be placed on a node again",

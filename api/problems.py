@@ -82,6 +82,7 @@ KINDS: dict[str, Kind] = {
     "not_there": Kind(409, "The rank has no pod now"),
     "name_taken": Kind(409, "The name is taken"),
     "id_taken": Kind(409, "The id is taken"),
+    "node_is_up": Kind(409, "The node answers and is not gone"),
     "already_finished": Kind(409, "The job is already finished"),
     "queue_in_use": Kind(409, "The queue is in use"),
     "cannot_change": Kind(409, "This does not change in the life of a job"),

@@ -121,6 +121,19 @@ def drain(names: tuple[str, ...], url: str | None) -> None:
 @node.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @url_option
+def forget(names: tuple[str, ...], url: str | None) -> None:
+    """Give up nodes that do not answer and will not come back.
+
+    A gang that lost ranks there waits until the cluster says that they are gone, because they may
+    still run. This says it: make sure that the machine is off. On Kubernetes the pods there are
+    deleted without waiting for their kubelet. A node that answers is not forgotten.
+    """
+    run(_mark(names, "forget", url))
+
+
+@node.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@url_option
 def uncordon(names: tuple[str, ...], url: str | None) -> None:
     """Let nodes take work again."""
     run(_mark(names, "uncordon", url))

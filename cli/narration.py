@@ -22,6 +22,8 @@ def tell(event: e.Event) -> str:
             return f"node {info.name} is ready with {gpus(info.gpus, info.gpu_type)}"
         case e.NodeLost(node=node, message=message):
             return f"node {node} no longer answers{_because(message)}"
+        case e.NodeRemoved(node=node, reason=e.FORGOTTEN):
+            return f"node {node} was given up as gone for good"
         case e.NodeRemoved(node=node):
             return f"node {node} left the cluster"
         case e.NodeCordoned(node=node, reason=reason):

@@ -86,6 +86,12 @@ class DrainNode(Command, frozen=True):
     node: str
 
 
+class ForgetNode(Command, frozen=True):
+    """A person says that a node which does not answer is gone for good, with all that ran on it."""
+
+    node: str
+
+
 class CordonNode(Command, frozen=True):
     node: str
 
@@ -211,6 +217,7 @@ Request = (
     | SetPolicy
     | DrainNode
     | CordonNode
+    | ForgetNode
     | UncordonNode
 )
 Report = (

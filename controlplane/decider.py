@@ -67,7 +67,7 @@ def decide(world: World, command: c.AnyCommand, now: float) -> Decided:
         case c.ReportNodeLost():
             return Decided(node_lost(world, command, now))
         case c.ReportNodeRemoved():
-            return Decided(node_removed(world, command, now))
+            return Decided(node_removed(world, command.node, now))
         case c.ReportSurveyed():
             return Decided([] if world.surveyed else [e.ClusterSurveyed()])
         case c.ReportModel() | c.ReportPoolRequest() | c.ReportPoolReturn() | c.ReportTime():
@@ -82,6 +82,8 @@ def decide(world: World, command: c.AnyCommand, now: float) -> Decided:
             return Decided(configured(world, command))
         case c.CordonNode() | c.UncordonNode() | c.DrainNode():
             return Decided(_mark(world, command, now))
+        case c.ForgetNode():
+            return Decided(_forget(world, command, now))
         case _:
             assert_never(command)
 
@@ -134,6 +136,17 @@ def _mark(
             return [e.NodeUncordoned(node.name)] if node.cordoned else []
         case c.DrainNode():
             return _drain(world, node, now)
+
+
+def _forget(world: World, command: c.ForgetNode, now: float) -> list[e.Event]:
+    node = find_node(world, command.node)
+    if node.ready:
+        raise Rejected(
+            "node_is_up",
+            f"node {node.name} answers, so what runs there goes on; drain it first, and forget it "
+            "once it is gone",
+        )
+    return node_removed(world, node.name, now, reason=e.FORGOTTEN)
 
 
 def _drain(world: World, node: Node, now: float) -> list[e.Event]:

@@ -302,7 +302,12 @@ class NodeLost(NodeEvent, frozen=True):
     losses: tuple[float, ...] = ()
 
 
-class NodeRemoved(NodeEvent, frozen=True): ...
+# Why a node is removed that the cluster still lists: a person gave it up.
+FORGOTTEN = "forgotten"
+
+
+class NodeRemoved(NodeEvent, frozen=True):
+    reason: str = ""
 
 
 # Why a node is cordoned that somebody drains.

@@ -211,6 +211,11 @@ def _cordon(event: e.NodeCordoned) -> c.AnyCommand:
     return make(node=event.node)
 
 
+def _removal(event: e.NodeRemoved) -> c.AnyCommand:
+    make = c.ForgetNode if event.reason == e.FORGOTTEN else c.ReportNodeRemoved
+    return make(node=event.node)
+
+
 def _lost_ranks(world: World, events: Sequence[e.Recorded], first: int) -> Iterator[c.AnyCommand]:
     """Ranks that were told to end. Those let go with a job's scaling come behind that request."""
     event = events[first].event
@@ -271,7 +276,7 @@ _RECALL: dict[type[e.Event], Callable[[World, Sequence[e.Recorded], int], Candid
     ),
     e.NodeReported: _plain(lambda event: c.ReportNode(node=event.info)),
     e.NodeLost: _plain(lambda event: c.ReportNodeLost(node=event.node, message=event.message)),
-    e.NodeRemoved: _plain(lambda event: c.ReportNodeRemoved(node=event.node)),
+    e.NodeRemoved: _plain(_removal),
     e.NodeCordoned: _plain(_cordon),
     e.NodeUncordoned: _plain(lambda event: c.UncordonNode(node=event.node)),
     e.QueueDefined: _plain(lambda event: c.DefineQueue(queue=event.queue)),

@@ -179,12 +179,12 @@ def node_lost(world: World, report: c.ReportNodeLost, now: float) -> list[e.Even
     return decided
 
 
-def node_removed(world: World, report: c.ReportNodeRemoved, now: float) -> list[e.Event]:
+def node_removed(world: World, name: str, now: float, *, reason: str = "") -> list[e.Event]:
     """A node that left the cluster took everything on it along."""
-    node = world.nodes.get(report.node)
+    node = world.nodes.get(name)
     if node is None or node.removed:
         return []
-    decided: list[e.Event] = [e.NodeRemoved(node.name)]
+    decided: list[e.Event] = [e.NodeRemoved(node.name, reason)]
     for job, ranks in world.ranks_on(node.name):
         with concerning(job.id):
             attempt = job.attempt

@@ -7,9 +7,9 @@ from typing import Any
 from adapters.kubernetes.connection import Connection
 from adapters.kubernetes.errors import ApiError
 from adapters.kubernetes.marks import INSTANCE, JOB_ID, Document, labels_of
-from adapters.kubernetes.nodes import asks_something, gpus_asked, requested
+from adapters.kubernetes.nodes import asks_something, gpus_asked, is_ready, requested
 from adapters.kubernetes.plan import Ref
-from adapters.kubernetes.reflector import Change, Reflector, key_of, uid_of
+from adapters.kubernetes.reflector import Change, Key, Reflector, key_of, uid_of
 from adapters.kubernetes.resources import Resource, resource_of
 from adapters.kubernetes.wishes import is_over
 
@@ -85,6 +85,11 @@ class Eyes:
 
     async def see_nodes(self) -> None:
         await _all_synced([self.nodes, *self.others])
+
+    def answers(self, node: str) -> bool:
+        """Whether a node is there and ready, as far as is known."""
+        found = self.nodes.items.get(Key("", node))
+        return not self.nodes.synced.is_set() or (found is not None and is_ready(found))
 
     # ------------------------------------------------------------------ our own objects
 

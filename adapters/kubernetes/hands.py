@@ -87,14 +87,22 @@ class Hands:
             self._eyes.put(found)
         return Outcome(ref, found)
 
-    async def delete(self, documents: Iterable[Document], namespace: str) -> None:
-        """Deletes these very objects, not others that have got their names since."""
-        await _together(self._delete(document, namespace) for document in documents)
+    async def delete(
+        self, documents: Iterable[Document], namespace: str, *, at_once: bool = False
+    ) -> None:
+        """Deletes these very objects, not others that have got their names since.
 
-    async def _delete(self, document: Document, namespace: str) -> None:
+        With `at_once` a pod goes without waiting for its kubelet to say that it has ended.
+        """
+        await _together(self._delete(document, namespace, at_once) for document in documents)
+
+    async def _delete(self, document: Document, namespace: str, at_once: bool) -> None:
         path = _resource(document).one(namespace, name_of(document))
+        body: dict[str, Any] = {"preconditions": {"uid": uid_of(document)}}
+        if at_once:
+            body["gracePeriodSeconds"] = 0
         try:
-            left = await self._connection.delete(path, {"preconditions": {"uid": uid_of(document)}})
+            left = await self._connection.delete(path, body)
         except NotFound:
             self._eyes.forget(document)
         except Conflict:

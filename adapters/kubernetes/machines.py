@@ -127,6 +127,9 @@ class Machines:
             if self._told.get(name) != found:
                 self._told[name] = found
                 self._report(ReportNode(node=found))
+        elif nodes.is_out_of_service(node):
+            self._told[name] = None
+            self._report(ReportNodeRemoved(node=name))
         elif self._told.get(name, ()) is not None:
             if name not in self._told:
                 # A node is introduced before it is told lost.
@@ -144,8 +147,12 @@ class Machines:
         for node in items:
             name = name_of(node)
             found, answers = self._info(node, held[name], used[name]), self._answers(node, now)
-            (up if answers else down).append(found)
             self._told[name] = found if answers else None
+            if answers:
+                up.append(found)
+            elif not nodes.is_out_of_service(node):
+                # One that is out of service is not listed, and so counts as removed.
+                down.append(found)
         self._report(ReportCluster(up=tuple(up), down=tuple(down)))
 
     # ------------------------------------------------------------------ one node
@@ -166,6 +173,8 @@ class Machines:
             self._unready.pop(name, None)
             return True
         since = self._unready.setdefault(name, now)
+        if nodes.is_out_of_service(node):
+            return False
         # One that has never been seen ready is not waited for.
         return bool(self._told.get(name)) and not self._is_lost(since, now)
 

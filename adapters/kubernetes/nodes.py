@@ -16,6 +16,8 @@ RACK_LABELS = ("topology.kubernetes.io/rack", "muster.dev/rack", "topology.kuber
 # Taints with these effects keep pods away; PreferNoSchedule does not.
 KEEPS_AWAY = ("NoSchedule", "NoExecute")
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+# Put on by a person who has seen that the machine is off (Kubernetes: non-graceful node shutdown).
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 # Who asks for GPUs means nodes with GPUs: Kubernetes lets such pods past these taints too, by its
 # admission plugin ExtendedResourceToleration.
 GPU_TAINTS = frozenset(GPU_RESOURCES)
@@ -35,6 +37,12 @@ def survey(nodes: Iterable[Document]) -> ReportCluster:
 def is_ready(node: Document) -> bool:
     conditions = (node.get("status") or {}).get("conditions") or ()
     return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+
+
+def is_out_of_service(node: Document) -> bool:
+    """Whether a person has said that a node which is not ready is off, and not only silent."""
+    taints = (node.get("spec") or {}).get("taints") or ()
+    return not is_ready(node) and any(each.get("key") == OUT_OF_SERVICE for each in taints)
 
 
 def info(

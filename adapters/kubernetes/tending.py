@@ -43,7 +43,14 @@ from adapters.kubernetes.reflector import Change
 from adapters.kubernetes.site import Owner, Site
 from adapters.kubernetes.ssh_keys import make_key_pair
 from adapters.kubernetes.wishes import is_over
-from adapters.kubernetes.work import Work, as_running, is_current, runs_made, stopping
+from adapters.kubernetes.work import (
+    Work,
+    as_running,
+    is_current,
+    is_run_over,
+    runs_made,
+    stopping,
+)
 from controlplane.attempt import HOLDING
 from controlplane.commands import ReportError, ReportRanks
 from controlplane.effects import LaunchGang, StopGang
@@ -362,9 +369,21 @@ class Tending:
         if pods:
             await self._before_deletion(pods)
         await self._hands.delete(gone, namespace)
+        stranded = [pod for pod in self._eyes.pods_of(work.id).values() if self._strands(work, pod)]
+        await self._hands.delete(stranded, namespace, at_once=True)
         for each in gone:
             work.extra.pop(Ref(each["kind"], name_of(each)), None)
         await self._hands.patch(planned.patch, namespace)
+
+    def _strands(self, work: Work, pod: Document) -> bool:
+        """Whether a pod cannot end: its run is over for the core, and its node does not answer.
+
+        The core counts a rank on a silent node as gone only if the node was given up; until then
+        the rank may still run, and its pod is left alone.
+        """
+        assert work.job is not None
+        node = (pod.get("spec") or {}).get("nodeName") or ""
+        return bool(node) and is_run_over(work.job, pod) and not self._eyes.answers(node)
 
     async def _make(self, work: Work, planned: Plan, still: Callable[[], bool]) -> list[Conflict]:
         """What is to be there, is made: first what the pods need, then the pods. Says what failed."""

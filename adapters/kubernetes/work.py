@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from adapters.kubernetes.marks import Document, Mark, mark_of
 from adapters.kubernetes.objects import Rendering
 from adapters.kubernetes.plan import Ref
-from controlplane.attempt import LIVE, Attempt, AttemptState, RankState
+from controlplane.attempt import HOLDING, LIVE, Attempt, AttemptState, RankState
 from controlplane.job import Job
 
 
@@ -130,6 +130,21 @@ def is_current(job: Job, rank: int, pod: Document) -> bool:
         return False
     run = (job.id, attempt.number, rank, attempt.ranks[rank].incarnation)
     return mark == run
+
+
+def is_run_over(job: Job, pod: Document) -> bool:
+    """Whether the core counts the run that a pod belongs to as ended, or as an earlier one."""
+    mark, attempt = mark_of(pod), job.attempt
+    if mark is None or attempt is None or mark.attempt > attempt.number:
+        return False
+    if mark.attempt < attempt.number:
+        return True
+    if mark.rank >= len(attempt.ranks):
+        return False
+    rank = attempt.ranks[mark.rank]
+    return mark.incarnation < rank.incarnation or (
+        mark.incarnation == rank.incarnation and rank.state not in HOLDING
+    )
 
 
 def runs_made(job: Job, attempt: Attempt, made: set[Mark]) -> list[int]:

@@ -32,6 +32,7 @@ _REQUESTS = (
     c.CordonNode,
     c.UncordonNode,
     c.DrainNode,
+    c.ForgetNode,
 )
 Timed = tuple[float, c.AnyCommand]
 
@@ -176,6 +177,10 @@ def _inputs(
     for index, recorded in enumerate(real):
         event = recorded.event
         match event:
+            case e.NodeRemoved(node=node, reason=e.FORGOTTEN):
+                asked.append(
+                    (recorded.at, c.ForgetNode(id=recorded.cause, actor=recorded.actor, node=node))
+                )
             case e.NodeLost() | e.NodeRemoved():
                 message = event.message if isinstance(event, e.NodeLost) else "it was removed"
                 if event.node not in down:

@@ -1,5 +1,9 @@
 """Queues with quotas, and the policy, over HTTP; what decided is in the log."""
 
+from controlplane import commands as c
+from controlplane.codec import from_row
+from controlplane.redeciding import Redecider
+from controlplane.world import World
 from tests.api.stand_in import Server, native
 
 
@@ -66,3 +70,26 @@ async def test_a_drained_node_lets_its_gangs_go(server: Server) -> None:
     _, job = await server.call("GET", "/v1/jobs/default/train")
     assert job["restarts"][0]["cause"] == "preemption"
     assert "drained" in job["restarts"][0]["message"]
+
+
+async def test_a_node_is_forgotten_only_when_it_does_not_answer(server: Server) -> None:
+    await server.call("POST", "/v1/jobs", native("train", gpus=8))
+    _, job = await server.call("GET", "/v1/jobs/default/train")
+    node = job["attempt"]["ranks"][0]["node"]
+    path, key = f"/v1/nodes/{node}/forget", {"Idempotency-Key": "once"}
+    status, problem = await server.call("POST", path)
+    assert (status, problem["code"]) == (409, "node_is_up")
+
+    server.control.engine.submit(c.ReportNodeLost(node=node, message="silent"))
+    await server.settled()
+    for _ in range(2):
+        status, _ = await server.call("POST", path, headers=key)
+        assert status == 200
+    _, job = await server.call("GET", "/v1/jobs/default/train")
+    assert job["restarts"][0]["cause"] == "node_lost"
+    status, problem = await server.call("POST", path)
+    assert (status, problem["code"]) == (404, "no_such_node")
+    # Decided again, the log comes out the same.
+    redecider = Redecider(World())
+    redecider.take([from_row(row) for row in await server.log.read(0, 10_000)])
+    redecider.finish()

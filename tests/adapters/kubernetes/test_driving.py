@@ -13,6 +13,7 @@ from adapters.kubernetes.marks import mark_of
 from adapters.memory_log import MemoryLog
 from controlplane import commands as c
 from controlplane import events as e
+from controlplane.errors import Rejected
 from controlplane.model import Cause, CleanPods, JobSpec, Role
 from controlplane.queries import why
 from tests.fake_kubernetes import FakeKubernetes, Fate, Faults
@@ -216,6 +217,48 @@ async def test_a_rank_on_a_dead_node_does_not_run_a_second_time_beside_itself(
         await plane.until_phase("train", "Running")
         assert len(api.kubelets.started) == 4
         assert max(runs(api).values()) == 1
+
+
+@pytest.mark.parametrize("how", ["forgotten", "out of service"])
+async def test_a_gang_leaves_a_node_that_is_gone_for_good(api: FakeKubernetes, how: str) -> None:
+    """Nobody deletes the pod there, and its kubelet never says that it has ended."""
+    async with control_plane(api) as plane:
+        await plane.submit("train", spec(workers=2, gpus=4))
+        await plane.until_phase("train", "Running")
+        api.kubelets.add_node("node-2", 4)
+        api.kubelets.kill("node-1")
+        await plane.until_phase("train", "Restarting")
+        if how == "forgotten":
+            await plane.ask(c.ForgetNode(node="node-1"))
+        else:
+            taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown"}
+            taints = {"spec": {"taints": [{**taint, "effect": "NoExecute"}]}}
+            api.store.merge(NODES, "", "node-1", taints)
+        await plane.until_phase("train", "Running")
+        assert {pod["spec"]["nodeName"] for pod in plane.pods} == {"node-0", "node-2"}
+        assert max(runs(api).values()) == 1
+
+
+async def test_a_node_that_answers_is_not_forgotten(api: FakeKubernetes) -> None:
+    async with control_plane(api) as plane:
+        await plane.submit("train", spec(workers=2, gpus=4))
+        await plane.until_phase("train", "Running")
+        answer = await plane.ask(c.ForgetNode(node="node-1"))
+        assert isinstance(answer, Rejected)
+        assert answer.code == "node_is_up"
+        assert plane.phase("train") == "Running"
+
+
+async def test_what_is_left_of_an_ended_job_on_a_forgotten_node_goes(api: FakeKubernetes) -> None:
+    async with control_plane(api) as plane:
+        await plane.submit("train", spec(workers=2, gpus=4))
+        await plane.until_phase("train", "Running")
+        api.kubelets.kill("node-1")
+        await plane.until_phase("train", "Restarting")
+        await plane.ask(c.CancelJob(namespace="default", name="train"))
+        await plane.until(lambda: len(plane.pods) == 1)
+        await plane.ask(c.ForgetNode(node="node-1"))
+        await plane.until(lambda: not plane.pods)
 
 
 async def test_a_node_that_answers_again_at_once_loses_nothing(api: FakeKubernetes) -> None:
