@@ -18,6 +18,7 @@ from controlplane.attained import attained_step
 from controlplane.job import Job
 from controlplane.job_life import attained_gpu_s
 from controlplane.model import PLAIN_SCHEDULING, JobSpec, Role, Scheduling
+from controlplane.node_affinity import affinity_of
 from controlplane.requests import requests_of, says_nothing
 from controlplane.run_lengths import RunLengths, estimate
 from controlplane.sharing import Discipline, Policy
@@ -88,14 +89,16 @@ def shape_of(spec: JobSpec, *, by_request: bool = False) -> Shape:
     if not says_nothing(spec) and (requests := requests_of(spec)):
         sizes = (*sizes, *[tuple(amounts.items()) for amounts in requests])
     asks, selector = about_places(asks_of(spec)), pods_selector(spec)
-    plain = asks is PLAIN_SCHEDULING and not selector and spec.min_available is None
+    affinity = () if says_nothing(spec) else affinity_of(spec)
+    pods_choose = bool(selector or affinity)
+    plain = asks is PLAIN_SCHEDULING and not pods_choose and spec.min_available is None
     if plain and not any(map(_is_special, roles)):
         return sizes
     special = [
         (r.gpu_share, r.gpu_memory_mib, r.node, r.devices, r.min_replicas, r.max_replicas)
         for r in roles
     ]
-    return (*sizes, spec.min_available, _encode((special, asks, selector)))
+    return (*sizes, spec.min_available, _encode((special, asks, selector, affinity)))
 
 
 def _requests(role: Role) -> object:

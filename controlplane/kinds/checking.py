@@ -13,6 +13,7 @@ from controlplane.kinds.structure import shown
 from controlplane.kinds.wishes import wish_problems
 from controlplane.labels import is_common_label, is_label
 from controlplane.model import OUR_NAMES, JobSpec, Role
+from controlplane.node_affinity import problems as affinity_problems
 from controlplane.requests import SUPPLIES_ANNOTATION
 from controlplane.supplies import NO_SUPPLIES
 
@@ -184,6 +185,9 @@ def _check_role(role: Role, found: list[Problem]) -> None:
         found.append((f"spec.roles[{name}]", told))
     if role.replicas < 0:
         found.append((f"spec.roles[{name}].replicas", f"{shown(role.replicas)} is negative"))
+    if role.template:
+        where = f"spec.roles[{name}].template"
+        found += [(f"{where}.{path}", wrong) for path, wrong in affinity_problems(role.template)]
     if not 0 <= role.gpus <= GPUS_PER_RANK_MAX:
         told = f"{shown(role.gpus)} is not between 0 and {GPUS_PER_RANK_MAX}"
         found.append((f"spec.roles[{name}].gpus", told))

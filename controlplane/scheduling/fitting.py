@@ -11,6 +11,7 @@ from controlplane.asks import tolerates
 from controlplane.devices import WHOLE, FreeDevices
 from controlplane.image import Node
 from controlplane.model import Cause, Placement, Slot
+from controlplane.node_affinity import suits
 from controlplane.requests import NO_AMOUNTS, Amounts
 from controlplane.scheduling.asking import counts, pack, spaces_of
 from controlplane.scheduling.gangs import Gang
@@ -133,10 +134,11 @@ def allowed_nodes(world: World, gang: Gang, flavor: str) -> Iterator[frozenset[i
 
 def _allowed(world: World, gang: Gang, flavor: str, *, as_guest: bool) -> frozenset[int] | None:
     asks = gang.asks
-    says_where = bool(asks.selector or gang.pods_selector or flavor)
+    says_where = bool(asks.selector or gang.pods_selector or gang.pods_affinity or flavor)
     if not says_where and not _has_taints(world):
         return None
-    asked = (sorted(asks.selector.items()), sorted(gang.pods_selector.items()))
+    selectors = sorted(asks.selector.items()), sorted(gang.pods_selector.items())
+    asked = (*selectors, gang.pods_affinity)
     key = f"allowed {asked} {sorted(asks.tolerates)} {flavor} {as_guest}"
     found = world.about_nodes.get(key)
     if found is None:
@@ -160,6 +162,8 @@ def accepts(node: Node, gang: Gang, flavor: str, *, as_guest: bool) -> bool:
     if any(info.labels.get(key) != value for key, value in asks.selector.items()):
         return False
     if not gang.pods_selector.items() <= info.labels.items():
+        return False
+    if gang.pods_affinity and not suits(gang.pods_affinity, info):
         return False
     return as_guest or all(tolerates(asks.tolerates, taint) for taint in info.taints)
 

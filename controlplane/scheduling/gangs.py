@@ -8,6 +8,7 @@ from controlplane.devices import WHOLE
 from controlplane.job import Job
 from controlplane.lines import Shape, about_places, shape_of
 from controlplane.model import PLAIN_SCHEDULING, JobSpec, Role, TopologyAsk
+from controlplane.node_affinity import affinity_of
 from controlplane.requests import (
     Amounts,
     by_rank,
@@ -39,7 +40,7 @@ class Gang:
 
     __slots__ = (
         "_shape", "amounts", "asks", "by_request", "elastic", "gpus", "id", "kin", "largest", "memories_mib", "milli", "needs", "parts", "pins",
-        "plain", "pods_selector", "preemptible", "priority", "queue", "resources", "size", "spec", "topology", "uniform",
+        "plain", "pods_affinity", "pods_selector", "preemptible", "priority", "queue", "resources", "size", "spec", "topology", "uniform",
     )  # fmt: skip
 
     def amount(self, resource: str, ranks: Iterable[int] | None = None) -> int:
@@ -67,6 +68,7 @@ class Gang:
         pods_say_nothing = says_nothing(spec)
         self.asks = asks = spec.scheduling if pods_say_nothing else asks_of(spec)
         self.pods_selector = {} if pods_say_nothing else pods_selector(spec)
+        self.pods_affinity = () if pods_say_nothing else affinity_of(spec)
         self.preemptible = asks.preemptible
         self.by_request = by_request
         self._shape: Shape | None = None
@@ -109,7 +111,8 @@ class Gang:
             self.amounts = by_rank(spec, requests)
             self.resources = sorted({name for each in requests for name in each})
             self.kin = self.kin_among(range(rank))
-        asks_nothing = about_places(asks) is PLAIN_SCHEDULING and not self.pods_selector
+        pods_choose = bool(self.pods_selector or self.pods_affinity)
+        asks_nothing = about_places(asks) is PLAIN_SCHEDULING and not pods_choose
         self.plain = asks_nothing and not self.parts and not self.pins and not self.amounts
 
     @property
