@@ -205,6 +205,7 @@ async def kubernetes_cluster(
             leave=leave,
             namespaces=options.namespaces,
             resync_s=flags.resync,
+            binds_itself=options.binds_itself,
         )
     cluster = KubernetesCluster(
         connection,

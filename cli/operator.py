@@ -35,13 +35,14 @@ def make_operator(
     leave: tuple[str, ...],
     namespaces: tuple[str, ...],
     resync_s: float,
+    binds_itself: bool,
 ) -> "Operator":
     """The operator, listening to the control plane; it is still to be run."""
     from adapters.kubernetes.operator.desk import Options
     from adapters.kubernetes.operator.operator import Operator
 
     check_leave(leave)
-    options = Options(leave=frozenset(leave), namespaces=namespaces)
+    options = Options(leave=frozenset(leave), namespaces=namespaces, binds_itself=binds_itself)
     operator = Operator(connection, control, control.log, now, options, resync_s=resync_s)
     control.listen(operator.recorded)
     return operator

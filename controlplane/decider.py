@@ -80,10 +80,8 @@ def decide(world: World, command: c.AnyCommand, now: float) -> Decided:
             raise AssertionError("a survey is unfolded before it is decided")
         case c.DefineQueue() | c.RemoveQueue() | c.SetPolicy():
             return Decided(configured(world, command))
-        case c.CordonNode() | c.UncordonNode() | c.DrainNode():
+        case c.CordonNode() | c.UncordonNode() | c.DrainNode() | c.ForgetNode():
             return Decided(_mark(world, command, now))
-        case c.ForgetNode():
-            return Decided(_forget(world, command, now))
         case _:
             assert_never(command)
 
@@ -126,7 +124,9 @@ def _submit(world: World, command: c.SubmitJob) -> list[e.Event]:
 
 
 def _mark(
-    world: World, command: c.CordonNode | c.UncordonNode | c.DrainNode, now: float
+    world: World,
+    command: c.CordonNode | c.UncordonNode | c.DrainNode | c.ForgetNode,
+    now: float,
 ) -> list[e.Event]:
     node = find_node(world, command.node)
     match command:
@@ -136,10 +136,11 @@ def _mark(
             return [e.NodeUncordoned(node.name)] if node.cordoned else []
         case c.DrainNode():
             return _drain(world, node, now)
+        case c.ForgetNode():
+            return _forget(world, node, now)
 
 
-def _forget(world: World, command: c.ForgetNode, now: float) -> list[e.Event]:
-    node = find_node(world, command.node)
+def _forget(world: World, node: Node, now: float) -> list[e.Event]:
     if node.ready:
         raise Rejected(
             "node_is_up",

@@ -26,8 +26,11 @@ from adapters.kubernetes.tending import Tending
 from adapters.kubernetes.wishes import is_over
 from controlplane.commands import Report, ReportRanks
 from controlplane.effects import Effect, LaunchGang, StopGang, Survey, Tidy
+from controlplane.errors import Rejected
 from controlplane.job import Job
+from controlplane.model import JobSpec
 from controlplane.ports import PodPlace
+from controlplane.unheeded_constraints import refusal
 
 _log = logging.getLogger("muster.kubernetes")
 
@@ -84,6 +87,10 @@ class KubernetesCluster:
         self._site = Site()
         self._machines: Machines | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def vet(self, spec: JobSpec) -> Rejected | None:
+        """Why a job cannot be bound here; see `controlplane.ports.VetsJobs`."""
+        return refusal(spec) if self._options.binds_itself else None
 
     async def connect(self, report: Callable[[Report], None]) -> None:
         """What was under way for who was connected before is dropped, for he may lead no more.

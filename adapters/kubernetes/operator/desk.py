@@ -32,3 +32,5 @@ class Options(NamedTuple):
     namespaces: tuple[str, ...] = ()
     # So many resources are looked at at the same time.
     workers: int = 8
+    # Whether Muster binds pods itself, and so refuses what it cannot keep to.
+    binds_itself: bool = True

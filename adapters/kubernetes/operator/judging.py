@@ -14,6 +14,7 @@ from adapters.kubernetes.ownership import is_resource
 from controlplane import commands as c
 from controlplane.errors import Rejected
 from controlplane.job import Job
+from controlplane.unheeded_constraints import refusal
 from controlplane.world import World
 
 # The states that older statuses have in place of conditions.
@@ -83,8 +84,13 @@ def look(world: World, uid: str) -> Seen:
     return Seen(world.jobs.get(uid), submission_id(uid) in world.receipts)
 
 
-def judge(document: Document, seen: Seen, leave: Collection[str] = ()) -> Verdict:
-    """What is to be done; `leave` names the schedulers whose queues are left alone."""
+def judge(
+    document: Document, seen: Seen, leave: Collection[str] = (), *, binds_itself: bool = True
+) -> Verdict:
+    """What is to be done; `leave` names the schedulers whose queues are left alone.
+
+    `binds_itself` is whether Muster binds pods, and so refuses requirements that it cannot keep to.
+    """
     job = seen.job
     if is_terminating(document):
         return LeaveAlone() if job is None or job.deleting else Delete(delete(job))
@@ -97,13 +103,15 @@ def judge(document: Document, seen: Seen, leave: Collection[str] = ()) -> Verdic
     if _is_over(document.get("status") or {}):
         return LeaveAlone("it was over before Muster saw it")
     try:
-        return _submit(document)
+        return _submit(document, binds_itself=binds_itself)
     except Rejected as refusal:
         return Refuse(refusal)
 
 
-def _submit(document: Document) -> Submit:
+def _submit(document: Document, *, binds_itself: bool) -> Submit:
     found, uid = read(document), uid_of(document)
+    if binds_itself and (refused := refusal(found.spec)) is not None:
+        raise refused
     command = c.SubmitJob(
         id=submission_id(uid),
         actor=ACTOR,

@@ -263,7 +263,9 @@ class Operator:
         seen = await self._desk.ask(lambda world: j.look(world, uid))
         if uid in self._removed:
             seen = seen._replace(was_submitted=True)
-        verdict = j.judge(document, seen, self._options.leave)
+        verdict = j.judge(
+            document, seen, self._options.leave, binds_itself=self._options.binds_itself
+        )
         if not isinstance(verdict, j.Refuse):
             self._refused.discard(uid)
         match verdict:

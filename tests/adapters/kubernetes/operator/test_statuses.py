@@ -80,6 +80,16 @@ def test_what_was_a_job_and_is_none_any_more_goes() -> None:
     assert isinstance(judge(resource(), Seen(None, was_submitted=True)), Remove)
 
 
+def test_a_requirement_that_muster_would_bind_past_is_refused() -> None:
+    asking = resource()
+    (replica,) = list(asking["spec"]["pytorchReplicaSpecs"].values())[:1]
+    replica["template"]["spec"]["resourceClaims"] = [{"name": "gpu"}]
+    verdict = judge(asking, UNKNOWN)
+    assert isinstance(verdict, Refuse)
+    assert "resourceClaims" in verdict.refusal.message
+    assert isinstance(judge(asking, UNKNOWN, binds_itself=False), Submit)
+
+
 def test_what_makes_no_job_is_refused() -> None:
     verdict = judge(resource(spec={"nonsense": 1}), UNKNOWN)
     assert isinstance(verdict, Refuse)
