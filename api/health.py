@@ -19,10 +19,11 @@ class Health(Struct, frozen=True):
     status: str
 
 
-class Readiness(Struct, frozen=True, kw_only=True):
+class Readiness(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`role` is leader, standby or taking over; `leader` is where the leader answers, if that is known.
 
-    `quarantined` are the first jobs, as NAMESPACE/NAME, that stopped the control plane and were set aside.
+    `quarantined` are the first jobs, as NAMESPACE/NAME, that stopped the control plane and were set
+    aside; it is left out when there are none.
     """
 
     status: str
