@@ -5,6 +5,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from controlplane.attempt import Attempt, AttemptState, RankState, asked_gpus
+from controlplane.attempt_life import missing
 from controlplane.devices import WHOLE
 from controlplane.image import Node
 from controlplane.job import Job, Phase
@@ -252,6 +253,9 @@ def _summary(job: Job) -> str:
     match job.phase:
         case Phase.STARTING if attempt is not None:
             return f"{attempt.up} of {len(attempt.ranks)} ranks have started"
+        case Phase.RUNNING if attempt is not None and (lost := missing(attempt, job.spec.size)):
+            runs = len(attempt.ranks) - len(lost)
+            return f"{runs} of {len(attempt.ranks)} ranks run; it waits for room for the lost ones"
         case Phase.RUNNING if attempt is not None:
             return f"all ranks have started; this is attempt {attempt.number}"
         case Phase.RESTARTING if job.live_attempt is not None:

@@ -201,8 +201,9 @@ class Pass:
         if world.discipline(queue) in PLANS_AHEAD and queue not in self._waits:
             place = world.place_in_line(self.snapshot.job(gang.id))
             self._waits[queue] = queue, gang, place
-        self.gate.keep(gang)
+        # What it keeps for itself is not in its own way.
         self.holder.hold(gang, code)
+        self.gate.keep(gang)
         return False
 
     def _look_at_group(self, gang: Gang) -> bool:

@@ -18,6 +18,7 @@ from controlplane.scheduling.quota import ANY, RESOURCE
 from controlplane.scheduling.quota_gate import lacking
 from controlplane.scheduling.reasons import Reason, reason
 from controlplane.scheduling.shortage import Shortage, shortage, why_never_enough
+from controlplane.scheduling.smaller import scaled_gang
 from controlplane.scheduling.snapshot import Snapshot
 from controlplane.scheduling.topology import Room, topology_of
 from controlplane.sharing import QuotaModel
@@ -30,6 +31,8 @@ def explain(
     snapshot: Snapshot, gang: Gang, code: str, flavor: str = ANY, head: str = ""
 ) -> tuple[Reason, ...]:
     """Every reason why the gang waits, the one that decided first."""
+    # An elastic gang waits only if there is no room for its fewest replicas.
+    gang = scaled_gang(snapshot, gang)
     found: list[Reason] = []
     if head:
         found.append(_behind(snapshot, gang, snapshot.job(head)))
@@ -64,6 +67,7 @@ def refined(snapshot: Snapshot, gang: Gang, code: str) -> str:
 
 def brief(snapshot: Snapshot, gang: Gang, code: str, flavor: str = ANY) -> Reason:
     """The reason that decided, without a look at every node: for the log."""
+    gang = scaled_gang(snapshot, gang)
     if code in _DIRECT:
         return reason(code, _DIRECT[code])
     if code == "non_preemptible_over_quota":
@@ -125,8 +129,10 @@ def _quota(snapshot: Snapshot, gang: Gang, flavor: str, code: str) -> list[Reaso
     left = snapshot.tree().below_ceiling(gang.queue)
     found = []
     if gang.milli > left:
-        ceilings = [b.ceiling for b in tree.branches[gang.queue].path() if b.ceiling < 1 << 59]
-        found.append(_limit(gang, queue.name, max(0, left) // WHOLE, min(ceilings) // WHOLE))
+        # The ceiling that leaves least may be that of a queue above.
+        path = tree.branches[gang.queue].path()[::-1]
+        tight = min(path, key=lambda branch: branch.ceiling - branch.used_below)
+        found.append(_limit(gang, tight.name, max(0, left) // WHOLE, tight.ceiling // WHOLE))
     model = snapshot.world.policy.model
     if model in (QuotaModel.CLASSIC, QuotaModel.FAIR) and code != "queue_limit":
         available = tree.available(gang.queue)
