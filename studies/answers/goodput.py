@@ -39,11 +39,12 @@ def goodput(run: Run, *, detail: bool = True) -> dict[str, Any]:
     total = run.cluster.gpus * (run.ended_at - begin)
     parts = dict.fromkeys(PARTS, 0.0) | _held(run)
     offered = _offered(run, begin)
-    parts["down"] = max(0.0, total - offered)
     held = sum(parts[name] for name in PARTS[:5])
-    free = max(0.0, offered - held)
+    held_down = 0.0
     if detail:
-        parts["fragmented"], parts["reserved"] = free_while_waiting(run)
+        parts["fragmented"], parts["reserved"], held_down = free_while_waiting(run)
+    parts["down"] = max(0.0, total - offered - held_down)
+    free = max(0.0, offered - held + held_down)
     parts["idle"] = max(0.0, free - parts["fragmented"] - parts["reserved"])
     return {
         "gpu_seconds": {name: round(parts[name], 3) for name in PARTS},
@@ -90,23 +91,27 @@ def _offered(run: Run, begin: float) -> float:
     return float(gpus @ np.diff(np.minimum(times, run.ended_at)))
 
 
-def free_while_waiting(run: Run) -> tuple[float, float]:
-    """Free GPU-seconds while somebody waited: as (fragmented, reserved).
+def free_while_waiting(run: Run) -> tuple[float, float, float]:
+    """GPU-seconds that were free while a job waited: as (fragmented, reserved), and those that were
+    held beyond what the nodes offered.
 
-    In a strict line only the first matters; elsewhere anyone who waits.
+    In a strict line only the first job matters; elsewhere any job that waits. A gang holds the GPUs
+    of a failed node until all of its ranks are gone, so for a moment more may be held than offered.
     """
     line = _Line(run)
-    fragmented = reserved = 0.0
+    fragmented = reserved = held_down = 0.0
     before = float(run.trace.submit[0])
     for at, kind, value in _changes(run):
-        if at > before and line.free > HAIR and (need := line.need()) is not None:
+        if at > before and line.free < 0:
+            held_down -= line.free * (at - before)
+        elif at > before and line.free > HAIR and (need := line.need()) is not None:
             if need <= line.free + HAIR:
                 fragmented += line.free * (at - before)
             else:
                 reserved += line.free * (at - before)
         before = max(before, at)
         line.take(kind, value)
-    return fragmented, reserved
+    return fragmented, reserved, held_down
 
 
 _COME, _GO, _FREE = range(3)
