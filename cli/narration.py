@@ -20,6 +20,8 @@ def tell(event: e.Event) -> str:
     match event:
         case e.NodeReported(info=info):
             return f"node {info.name} is ready with {gpus(info.gpus, info.gpu_type)}"
+        case e.NodeLost(node=node, given_back=True):
+            return f"node {node} was given back to its pool"
         case e.NodeLost(node=node, message=message):
             return f"node {node} no longer answers{_because(message)}"
         case e.NodeRemoved(node=node, reason=e.FORGOTTEN):

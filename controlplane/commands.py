@@ -111,6 +111,8 @@ class ReportNodeLost(Command, frozen=True):
 
     node: str
     message: str = ""
+    # Whether it went on purpose, back to the pool that it was rented from.
+    given_back: bool = False
 
 
 class ReportNodeRemoved(Command, frozen=True):

@@ -300,6 +300,8 @@ class NodeLost(NodeEvent, frozen=True):
     message: str = ""
     # When it was lost before and now, where the policy asks to know.
     losses: tuple[float, ...] = ()
+    # Whether it went on purpose, back to the pool that it was rented from: that is no failure.
+    given_back: bool = False
 
 
 # Why a node is removed that the cluster still lists: a person gave it up.

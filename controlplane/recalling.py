@@ -275,7 +275,11 @@ _RECALL: dict[type[e.Event], Callable[[World, Sequence[e.Recorded], int], Candid
         )
     ),
     e.NodeReported: _plain(lambda event: c.ReportNode(node=event.info)),
-    e.NodeLost: _plain(lambda event: c.ReportNodeLost(node=event.node, message=event.message)),
+    e.NodeLost: _plain(
+        lambda event: c.ReportNodeLost(
+            node=event.node, message=event.message, given_back=event.given_back
+        )
+    ),
     e.NodeRemoved: _plain(_removal),
     e.NodeCordoned: _plain(_cordon),
     e.NodeUncordoned: _plain(lambda event: c.UncordonNode(node=event.node)),

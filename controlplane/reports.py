@@ -167,7 +167,10 @@ def node_lost(world: World, report: c.ReportNodeLost, now: float) -> list[e.Even
     node = world.nodes.get(report.node)
     if node is None or not node.ready:
         return []
-    decided = _lost_again(world, node, report.message, now)
+    if report.given_back:
+        decided: list[e.Event] = [e.NodeLost(node.name, report.message, given_back=True)]
+    else:
+        decided = _lost_again(world, node, report.message, now)
     for job, ranks in world.ranks_on(node.name):
         attempt = job.attempt
         if attempt is not None and attempt.state in LIVE:

@@ -470,7 +470,10 @@ class SimulatedCluster:
                 self._reporter.tell(happening.key, gone=happening.ranks, over=len(happening.ranks))
             case NodeDown():
                 message = fault_message(happening.kind, happening.node, happening.reason)
-                self._reporter.report(ReportNodeLost(node=happening.node, message=message))
+                given_back = happening.kind is FaultKind.GIVEN_BACK
+                self._reporter.report(
+                    ReportNodeLost(node=happening.node, message=message, given_back=given_back)
+                )
             case NodeWarned():
                 self._pass_on(happening)
             case NodeUp() | Misplaced():

@@ -59,10 +59,10 @@ class Witness:
                 self._known_at.setdefault(node, at)
                 if node in self._down:
                     self._repairs.append((node, at - self._down.pop(node)))
-            case e.NodeLost(node=node):
+            case e.NodeLost(node=node, given_back=given_back):
                 if node not in self._down:
                     self._down[node] = at
-                    self._losses[node] += 1
+                    self._losses[node] += not given_back
             case e.GangPlaced(job=job, placement=placement, shares=shares):
                 self._place(job, placement, shares, at)
             case e.AttemptEnded(job=job):

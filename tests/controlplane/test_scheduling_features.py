@@ -85,6 +85,16 @@ def test_a_node_that_is_lost_too_often_is_put_in_quarantine():
     assert given.world.nodes["n1"].losses == ()
 
 
+def test_a_node_that_is_given_back_to_its_pool_was_not_lost():
+    given = Given(e.PolicySet(Policy(quarantine_after=2)), node())
+    for _ in range(4):
+        back = c.ReportNodeLost(node="n1", given_back=True)
+        given.when(back, c.ReportNode(node=NodeInfo("n1", 8)))
+    assert not given.world.nodes["n1"].cordoned
+    given.when(c.ReportNodeLost(node="n1"))
+    assert not given.world.nodes["n1"].cordoned
+
+
 def test_losses_of_another_day_do_not_count():
     given = Given(e.PolicySet(Policy(quarantine_after=2)), node())
     given.when(c.ReportNodeLost(node="n1"), c.ReportNode(node=NodeInfo("n1", 8)))
