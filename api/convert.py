@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 
 from api.jobs import Manifest
 from api.notices import notices
+from api.problems import concerning_only
 from api.routes import Route, answer, route
 from api.wire import BODIES, BODY_PROBLEMS
 from controlplane.kinds.registry import convert_manifest
@@ -24,7 +25,8 @@ class ConvertQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def convert_job(request: web.Request, query: ConvertQuery) -> web.Response:
     document = await request.app[BODIES].document(request)
-    converted, warnings = convert_manifest(document, query.to)
+    with concerning_only("this manifest"):
+        converted, warnings = convert_manifest(document, query.to)
     return answer(converted, headers=notices(warnings))
 
 
@@ -33,6 +35,6 @@ ROUTES: tuple[Route, ...] = (
         "POST", "/v1/convert", convert_job,
         "A manifest in another form, with every default spelt out; nothing is stored",
         query=ConvertQuery, body=Manifest, answers={200: dict[str, Any]}, needs_leader=False,
-        problems=("invalid_manifest", "unknown_kind", "cannot_convert", *BODY_PROBLEMS),
+        problems=("invalid_manifest", "unknown_kind", "cannot_convert", "platform_error", *BODY_PROBLEMS),
     ),
 )  # fmt: skip

@@ -1,9 +1,8 @@
 """Jobs over HTTP: submit, list, look. What changes them is in `job_changes.py`."""
 
 import asyncio
-import logging
 from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
 
 from aiohttp import web
 from msgspec import Meta, Struct
@@ -15,12 +14,12 @@ from api.forecasts import FORECASTS
 from api.idempotency import HEADER, command_id, events_of, first_answer, new_job_id
 from api.job_list import JobPage, JobsQuery, job_page
 from api.notices import notices
+from api.problems import concerning_only
 from api.routes import NoQuery, Route, answer, answer_bytes, encode, route
 from api.wire import BODIES, BODY_PROBLEMS, check_writable
 from controlplane import commands as c
 from controlplane.decider import find_job
 from controlplane.errors import Rejected
-from controlplane.faults import bounded_text
 from controlplane.image import Receipt
 from controlplane.job import Job
 from controlplane.kinds.kind import Submission
@@ -35,7 +34,7 @@ from studies.forecast_answers import PlanAnswer, WhyAnswer
 
 LOGS_S_MAX = 30.0
 
-_log = logging.getLogger("muster.api")
+T = TypeVar("T")
 
 CLUSTER = web.AppKey("cluster", Cluster)
 
@@ -99,10 +98,12 @@ async def forecast_job(request: web.Request, query: NoQuery) -> web.Response:
 
 
 async def _read(request: web.Request) -> Submission:
-    submission = read_manifest(await request.app[BODIES].document(request))
-    check_writable(submission.spec)
+    document = await request.app[BODIES].document(request)
     cluster = request.app[CLUSTER]
-    refusal = cluster.vet(submission.spec) if isinstance(cluster, VetsJobs) else None
+    with concerning_only("this manifest"):
+        submission = read_manifest(document)
+        check_writable(submission.spec)
+        refusal = cluster.vet(submission.spec) if isinstance(cluster, VetsJobs) else None
     if refusal is not None:
         raise refusal
     return submission
@@ -151,7 +152,7 @@ async def list_jobs(request: web.Request, query: JobsQuery) -> web.Response:
 
 
 async def get_job(request: web.Request, query: NoQuery) -> web.Response:
-    return answer(await _ask(request, lambda _, job: job_detail(job)))
+    return answer(await ask_about(request, lambda _, job: job_detail(job)))
 
 
 async def explain_job(request: web.Request, query: WhyQuery) -> web.Response:
@@ -160,16 +161,23 @@ async def explain_job(request: web.Request, query: WhyQuery) -> web.Response:
 
     def ask(world: World) -> tuple[Why, Question | None]:
         job = find_job(world, namespace, name)
-        return why(world, job), forecaster.question(world, job) if query.forecast else None
+        with concerning_only(f"why {namespace}/{name}"):
+            return why(world, job), forecaster.question(world, job) if query.forecast else None
 
     told, question = await request.app[CONTROL].ask(ask)
     return answer(WhyAnswer(**asdict(told), forecast=await forecaster.answer(question)))
 
 
-async def _ask(request: web.Request, view: Callable[[World, Job], object]) -> object:
+async def ask_about(request: web.Request, view: Callable[[World, Job], T]) -> T:
+    """What `view` shows of the job that the address names; what it raises concerns this answer alone."""
     namespace, name = named(request)
-    control = request.app[CONTROL]
-    return await control.ask(lambda world: view(world, find_job(world, namespace, name)))
+
+    def ask(world: World) -> T:
+        job = find_job(world, namespace, name)
+        with concerning_only(f"this view of {namespace}/{name}"):
+            return view(world, job)
+
+    return await request.app[CONTROL].ask(ask)
 
 
 def named(request: web.Request) -> tuple[str, str]:
@@ -193,19 +201,14 @@ async def read_logs(request: web.Request, query: LogsQuery) -> web.Response:
 
 
 async def _lines(cluster: Cluster, job: Job, query: LogsQuery) -> list[str]:
-    try:
-        async with asyncio.timeout(LOGS_S_MAX):
-            if query.attempt or query.previous or query.container:
-                return await _older_lines(cluster, job, query)
-            return await cluster.logs(job, query.rank, query.tail)
-    except TimeoutError:
-        raise Rejected("cluster_timeout", f"no lines came within {LOGS_S_MAX:g} s") from None
-    except Rejected:
-        raise
-    except Exception as error:  # noqa: BLE001 - it concerns this question about this job alone
-        _log.exception("the logs of job %s could not be read", job.id)
-        told = f"the cluster failed on this: {type(error).__name__}: {bounded_text(error)}"
-        raise Rejected("platform_error", told) from None
+    with concerning_only(f"the logs of {job.namespace}/{job.name}"):
+        try:
+            async with asyncio.timeout(LOGS_S_MAX):
+                if query.attempt or query.previous or query.container:
+                    return await _older_lines(cluster, job, query)
+                return await cluster.logs(job, query.rank, query.tail)
+        except TimeoutError:
+            raise Rejected("cluster_timeout", f"no lines came within {LOGS_S_MAX:g} s") from None
 
 
 async def _older_lines(cluster: Cluster, job: Job, query: LogsQuery) -> list[str]:
@@ -254,7 +257,7 @@ ROUTES: tuple[Route, ...] = (
         "POST", "/v1/studies/forecast", forecast_job, "When a job would start and end",
         query=NoQuery, body=Manifest, answers={200: PlanAnswer},
         problems=("invalid_manifest", "unknown_kind", "invalid_job", "unknown_queue",
-                  "can_never_fit", "name_taken", *BODY_PROBLEMS),
+                  "can_never_fit", "name_taken", "platform_error", *BODY_PROBLEMS),
     ),
     route(
         "GET", "/v1/jobs", list_jobs, "List jobs, page by page",
@@ -262,11 +265,12 @@ ROUTES: tuple[Route, ...] = (
     ),
     route(
         "GET", _JOB, get_job, "A job with its spec, its latest attempt and its restarts",
-        query=NoQuery, answers={200: JobDetail}, problems=("no_such_job",),
+        query=NoQuery, answers={200: JobDetail}, problems=("no_such_job", "platform_error"),
     ),
     route(
         "GET", f"{_JOB}/why", explain_job, "Why a job waits, restarts, or ended as it did",
-        query=WhyQuery, answers={200: WhyAnswer}, problems=("no_such_job", "invalid_parameter"),
+        query=WhyQuery, answers={200: WhyAnswer},
+        problems=("no_such_job", "invalid_parameter", "platform_error"),
     ),
     route(
         "GET", f"{_JOB}/logs", read_logs, "The last lines that a rank wrote",

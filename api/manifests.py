@@ -5,11 +5,10 @@ from typing import Annotated, Any
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from api.control import CONTROL
-from api.jobs import named
+from api.jobs import ask_about, named
 from api.routes import NoQuery, Route, answer, route
-from controlplane.decider import find_job
 from controlplane.errors import Rejected
+from controlplane.job import Job
 from controlplane.kinds.kind import Told
 from controlplane.kinds.registry import OWN, manifest_of, told_of
 from controlplane.world import World
@@ -20,12 +19,7 @@ class ManifestQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def get_manifest(request: web.Request, query: ManifestQuery) -> web.Response:
-    namespace, name = named(request)
-
-    def view(world: World) -> dict[str, Any]:
-        return manifest_of(find_job(world, namespace, name), query.to)
-
-    return answer(await request.app[CONTROL].ask(view))
+    return answer(await ask_about(request, lambda _, job: manifest_of(job, query.to)))
 
 
 class RankTold(Struct, frozen=True, kw_only=True):
@@ -41,15 +35,14 @@ async def get_told(request: web.Request, query: NoQuery) -> web.Response:
     namespace, name = named(request)
     asked = request.match_info["rank"]
 
-    def view(world: World) -> RankTold:
-        job = find_job(world, namespace, name)
+    def view(world: World, job: Job) -> RankTold:
         if not asked.isascii() or not asked.isdecimal() or int(asked) >= job.spec.size:
             told = f"{namespace}/{name} has the ranks 0 to {job.spec.size - 1}"
             raise Rejected("no_such_rank", told, field="rank")
         rank = int(asked)
         return RankTold(namespace=namespace, name=name, rank=rank, told=told_of(job, rank))
 
-    return answer(await request.app[CONTROL].ask(view))
+    return answer(await ask_about(request, view))
 
 
 _JOB = "/v1/jobs/{namespace}/{name}"
@@ -59,11 +52,12 @@ ROUTES: tuple[Route, ...] = (
         "GET", f"{_JOB}/manifest", get_manifest,
         "A job's manifest with every default spelt out, and its status as its kind shows it",
         query=ManifestQuery, answers={200: dict[str, Any]},
-        problems=("no_such_job", "unknown_kind", "cannot_convert"),
+        problems=("no_such_job", "unknown_kind", "cannot_convert", "platform_error"),
     ),
     route(
         "GET", f"{_JOB}/ranks/{{rank}}", get_told,
         "What one rank is told: names, labels, environment, hosts, files",
-        query=NoQuery, answers={200: RankTold}, problems=("no_such_job", "no_such_rank"),
+        query=NoQuery, answers={200: RankTold},
+        problems=("no_such_job", "no_such_rank", "platform_error"),
     ),
 )  # fmt: skip

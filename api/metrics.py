@@ -46,6 +46,8 @@ class Numbers(Struct, frozen=True, kw_only=True):
     unschedulable: dict[str, tuple[int, float]]
     # Gangs that hold GPUs while they wait for lost ranks to be replaced.
     stranded: int
+    # Jobs that stopped the engine twice and that nothing is decided for any more.
+    quarantined: int
 
 
 def numbers_of(world: World) -> Numbers:
@@ -77,6 +79,7 @@ def numbers_of(world: World) -> Numbers:
         fragmentation={str(size): part for size, part in by_size(world.free).items()},
         unschedulable=_unschedulable(world),
         stranded=len(world.crippled),
+        quarantined=len(world.quarantined),
     )
 
 
@@ -109,6 +112,9 @@ class Metrics:
         )
         self._stranded = gauge(
             "muster_gangs_stranded", "Gangs that wait for lost ranks to be replaced."
+        )
+        self._quarantined = gauge(
+            "muster_jobs_quarantined", "Jobs that stopped the engine and can only be deleted."
         )
         self._position = gauge("muster_log_position", "The position of the last event.")
         self._leads = gauge("muster_engine_leads", "1 while an engine leads here.")
@@ -200,6 +206,7 @@ class Metrics:
             self._aside.labels(code).set(jobs)
             self._aside_gpus.labels(code).set(gpus)
         self._stranded.set(numbers.stranded)
+        self._quarantined.set(numbers.quarantined)
 
     def show_server(self, *, watchers: int, dropped: int, commands: int) -> None:
         self._watchers.set(watchers)

@@ -9,11 +9,12 @@ from msgspec import Meta, Struct
 from api.control import CONTROL
 from api.headers import HEADERS
 from api.jobs import CLUSTER, check_container, named
+from api.problems import concerning_only
 from api.routes import Route, answer, route
 from controlplane.decider import find_job
 from controlplane.errors import Rejected
 from controlplane.job import Job
-from controlplane.ports import RealPods
+from controlplane.ports import PodPlace, RealPods
 
 
 class PlaceQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,7 +41,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
 async def get_place(request: web.Request, query: PlaceQuery) -> web.Response:
     pods, job = await _pods(request, query.rank)
-    found = pods.place(job, query.rank)
+    found = _place(pods, job, query.rank)
     if found is None:
         raise _not_there(job, query.rank)
     return answer(Place(**found._asdict()))
@@ -48,9 +49,10 @@ async def get_place(request: web.Request, query: PlaceQuery) -> web.Response:
 
 async def follow_logs(request: web.Request, query: FollowQuery) -> web.StreamResponse:
     pods, job = await _pods(request, query.rank)
-    if pods.place(job, query.rank) is None:
+    if _place(pods, job, query.rank) is None:
         raise _not_there(job, query.rank)
-    await check_container(pods, job, query.rank, query.container)
+    with concerning_only(_pod_in_words(job, query.rank)):
+        await check_container(pods, job, query.rank, query.container)
     response = web.StreamResponse(headers=HEADERS)
     response.content_type = "text/plain"
     response.charset = "utf-8"
@@ -76,13 +78,29 @@ async def _pods(request: web.Request, rank: int) -> tuple[RealPods, Job]:
     return cluster, job
 
 
+def _place(pods: RealPods, job: Job, rank: int) -> PodPlace | None:
+    with concerning_only(_pod_in_words(job, rank)):
+        return pods.place(job, rank)
+
+
+def _pod_in_words(job: Job, rank: int) -> str:
+    return f"the pod of rank {rank} of {job.namespace}/{job.name}"
+
+
 def _not_there(job: Job, rank: int) -> Rejected:
     name = job.spec.rank_name(rank) if rank < job.spec.size else f"rank {rank}"
     return Rejected("not_there", f"{name} of {job.namespace}/{job.name} has no pod now")
 
 
 _JOB = "/v1/jobs/{namespace}/{name}"
-_PROBLEMS = ("no_such_job", "no_such_rank", "no_pods", "not_there", "invalid_parameter")
+_PROBLEMS = (
+    "no_such_job",
+    "no_such_rank",
+    "no_pods",
+    "not_there",
+    "invalid_parameter",
+    "platform_error",
+)
 
 ROUTES: tuple[Route, ...] = (
     route(

@@ -6,13 +6,21 @@ branch on it. The detail is for people.
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import msgspec
 from aiohttp import web
 
-from controlplane.errors import LogConflict, LogCorrupt, LogUnavailable, Rejected
+from controlplane.errors import (
+    LogConflict,
+    LogCorrupt,
+    LogUnavailable,
+    Rejected,
+    TelemetryUnavailable,
+)
+from controlplane.faults import platform_refusal
 
 _log = logging.getLogger("muster.api")
 
@@ -148,6 +156,21 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _encode = msgspec.json.Encoder().encode
+
+
+@contextmanager
+def concerning_only(what: str) -> Iterator[None]:
+    """Whatever raises in the block is an error of this answer alone: `platform_error`, and logged.
+
+    `what` is what was asked for, as the person will read it. Refusals stay what they are.
+    """
+    try:
+        yield
+    except (Rejected, TelemetryUnavailable):
+        raise
+    except Exception as error:  # noqa: BLE001 - a kind or an adapter may raise anything
+        _log.exception("the platform failed on %s", what)
+        raise platform_refusal(error, what) from None
 
 
 def problem_of(error: Exception) -> Problem:

@@ -6,6 +6,7 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from api.control import CONTROL
+from api.problems import concerning_only
 from api.routes import NoQuery, Route, answer, route
 from api.telemetry_views import (
     DeviceView,
@@ -41,8 +42,9 @@ async def get_telemetry(request: web.Request, query: NoQuery) -> web.Response:
     if source is None:
         return answer(TelemetryView(devices=[], links=[]))
     try:
-        devices, links = await source.devices(), await source.links()
-    except TelemetryUnavailable as error:
+        with concerning_only("the readings of devices"):
+            devices, links = await source.devices(), await source.links()
+    except (TelemetryUnavailable, Rejected) as error:
         return answer(TelemetryView(devices=[], links=[], problem=str(error)))
     jobs = {reading.job for reading in devices if reading.job}
     jobs |= {sharer.job for reading in devices for sharer in reading.sharers}
@@ -96,10 +98,12 @@ async def get_history(request: web.Request, query: HistoryQuery) -> web.Response
     window = Window(query.last_s, query.points, query.until or None)
     try:
         if query.node:
-            found = await source.of_node(query.node, window)
+            with concerning_only(f"the readings of node {query.node}"):
+                found = await source.of_node(query.node, window)
         else:
             pods = await request.app[CONTROL].ask(lambda world: _pods(world, query.job))
-            found = await source.of_pods(pods.namespace, pods.ranks, window)
+            with concerning_only(f"the readings of {query.job}"):
+                found = await source.of_pods(pods.namespace, pods.ranks, window)
     except TelemetryUnavailable as error:
         raise Rejected("telemetry_unavailable", str(error)) from None
     items = [
@@ -117,8 +121,9 @@ async def get_history(request: web.Request, query: HistoryQuery) -> web.Response
 def _pods(world: World, name: str) -> _Pods:
     namespace, slash, short = name.rpartition("/")
     job = find_job(world, namespace if slash else "default", short)
-    tell = kind_of(job.spec).tell(Gang(job.namespace, job.name, job.spec))
-    return _Pods(job.namespace, {tell(rank).name: rank for rank in range(job.spec.size)})
+    with concerning_only(f"the names of the pods of {job.namespace}/{job.name}"):
+        tell = kind_of(job.spec).tell(Gang(job.namespace, job.name, job.spec))
+        return _Pods(job.namespace, {tell(rank).name: rank for rank in range(job.spec.size)})
 
 
 ROUTES: tuple[Route, ...] = (
@@ -129,6 +134,7 @@ ROUTES: tuple[Route, ...] = (
     route(
         "GET", "/v1/telemetry/history", get_history, "What GPUs of a job or a node reported before",
         query=HistoryQuery, answers={200: HistoryList},
-        problems=("no_history", "no_such_job", "invalid_parameter", "telemetry_unavailable"),
+        problems=("no_history", "no_such_job", "invalid_parameter", "telemetry_unavailable",
+                  "platform_error"),
     ),
 )  # fmt: skip

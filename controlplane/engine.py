@@ -45,6 +45,7 @@ from controlplane.faults import (
     JobFault,
     fault_of,
     original,
+    platform_refusal,
     to_blame,
 )
 from controlplane.image import Receipt
@@ -416,8 +417,7 @@ class Engine:
     def _refusal(self, step: "_Step", fault: Fault, cause: Exception) -> Rejected:
         if (fault, cause) not in step.faults:
             step.faults.append((fault, cause))
-        told = f"the platform failed on this request: {fault.error}: {fault.text}"
-        return Rejected("platform_error", told)
+        return platform_refusal(cause)
 
     def _fail_job(self, step: "_Step", fault: Fault, cause: Exception, *, must: bool) -> None:
         """Fails the job that an error concerns. If it `must` and cannot, the error is a bug."""

@@ -78,6 +78,13 @@ def fault_of(error: Exception, job: str, where: str) -> Fault:
     return Fault(job, where, type(cause).__name__, bounded_text(cause))
 
 
+def platform_refusal(error: Exception, what: str = "this request") -> Rejected:
+    """The refusal of what a person asked for, where the platform and not the person is at fault."""
+    cause = original(error)
+    told = f"the platform failed on {what}: {type(cause).__name__}: {bounded_text(cause)}"
+    return Rejected("platform_error", told)
+
+
 def bounded_text(error: BaseException) -> str:
     """What an error says, as one printable line of bounded length."""
     try:

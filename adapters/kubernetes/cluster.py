@@ -218,9 +218,13 @@ class KubernetesCluster:
 
     def _changed(self, job: str, kind: str, change: Change) -> None:
         assert self._tending is not None
-        self._tending.on_change(job, kind, change)
-        if kind == "Pod" and change.now is not None and is_over(change.now):
-            self._logs.keep_soon(change.now)
+        try:
+            self._tending.on_change(job, kind, change)
+            if kind == "Pod" and change.now is not None and is_over(change.now):
+                self._logs.keep_soon(change.now)
+        except Exception:  # noqa: BLE001 - the watch that told it is every job's
+            _log.exception("a change of job %s could not be handled; looking at all of it", job)
+            self._tending.look_again(job)
 
     async def _with_lines(self, job: Job, reports: list[ReportRanks]) -> list[ReportRanks]:
         assert self._eyes is not None

@@ -76,11 +76,16 @@ def _notices(job: Job, event: e.Event) -> Iterator[Notice]:
 
 def _failure(job: Job, event: e.JobFailed) -> tuple[str, str]:
     """The reason and the message of a failure, for some kinds those of the job's own status."""
-    if job.spec.kind in SAYS_WHY:
+    usual = f"{job.spec.kind}Failed", event.message
+    if job.spec.kind not in SAYS_WHY:
+        return usual
+    try:
         for each in form_of(job.spec).status(job).get("conditions", ()):
             if each["type"] == "Failed" and each["status"] == "True":
                 return each["reason"], each["message"]
-    return f"{job.spec.kind}Failed", event.message
+    except Exception:  # noqa: BLE001 - without the kind's words there are still the usual ones
+        return usual
+    return usual
 
 
 def _name(job: Job, rank: int) -> str:

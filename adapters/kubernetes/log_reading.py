@@ -165,6 +165,9 @@ class LogReading:
             )
         except ApiError:
             return end
+        except Exception:  # noqa: BLE001 - an end is reported even where its last lines cannot be
+            _log.exception("the last lines of rank %d of job %s", end.rank, job.id)
+            return end
         return replace(end, lines=tuple(_within(lines, 8 * 1024)))
 
 

@@ -170,6 +170,8 @@ class Reflector:
                 self.trouble = error
                 level = logging.ERROR if isinstance(error, NotAllowed) else logging.WARNING
                 _log.log(level, "%s: %s; listing again", self._path, error)
+            except Exception:  # noqa: BLE001 - one object that cannot be handled hides no others
+                _log.exception("%s: a change could not be handled; listing again", self._path)
             await asyncio.sleep(wait_s * (0.5 + self._dice.random()))
             wait_s = min(2 * wait_s, self._retry.s_max)
 

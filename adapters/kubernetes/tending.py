@@ -175,6 +175,13 @@ class Tending:
             work.plan_due = work.plan_due or is_over(change.now) or has_living_files(work)
         self._kick(work)
 
+    def look_again(self, job_id: str) -> None:
+        """Looks at all of a job, as after a change that could not be handled."""
+        work = self._works.get(job_id)
+        if work is not None and not work.rests:
+            work.asked = work.plan_due = True
+            self._kick(work)
+
     def _work(self, job_id: str) -> Work:
         work = self._works.get(job_id)
         if work is None:

@@ -12,7 +12,7 @@ from typing import Protocol
 from adapters.simulated_cluster.cluster import SimulatedCluster
 from adapters.simulated_cluster.log_lines import log_lines
 from adapters.simulated_cluster.recovery import catch_up, read_events
-from adapters.simulated_cluster.vetting import refusal
+from adapters.simulated_cluster.vetting import refusal, undeclared
 from controlplane import events as e
 from controlplane.codec import from_row
 from controlplane.commands import Report, ReportModel
@@ -60,7 +60,8 @@ class RecoveredCluster:
 
     def vet(self, spec: JobSpec) -> Rejected | None:
         """Why a job that names a model cannot train here; see `controlplane.ports.VetsJobs`."""
-        return refusal(spec, self._model.nodes)
+        known = self._model.extended_resources
+        return undeclared(spec, known) or refusal(spec, self._model.nodes)
 
     async def connect(self, report: Callable[[Report], None]) -> None:
         self._report = report

@@ -24,7 +24,9 @@ is taken to begin where an event reports what the machine has not reported yet, 
 before it must have come first; and where something came in after a scheduling pass.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 
@@ -39,6 +41,8 @@ from controlplane.queries import gpus_wanted
 from controlplane.recalling import is_input
 from controlplane.replay import PAGE_ROWS
 from controlplane.world import World
+
+_log = logging.getLogger("muster")
 
 # What only a review or a scheduling pass decides, which are the last that a step does.
 _PASSED = (
@@ -74,15 +78,35 @@ def catch_up(cluster: SimulatedCluster, world: World, events: Sequence[e.Recorde
             # What followed the last step at once is still to come, and is told then.
             pass_until(cluster, step[0].at)
     for job_id in list(world.live):
-        if not cluster.agrees_with(world.jobs[job_id]):
-            cluster.restart_from_log(world.jobs[job_id])
+        with _concerning_only(job_id):
+            if not cluster.agrees_with(world.jobs[job_id]):
+                cluster.restart_from_log(world.jobs[job_id])
     cluster.take_over()
+
+
+@contextmanager
+def _concerning_only(job: str) -> Iterator[None]:
+    """What raises in the block costs this job its recovery, and no other.
+
+    The engine that asks for everything meets the error itself, or finds the job's ranks gone.
+    """
+    try:
+        yield
+    except Exception:
+        if not job:
+            raise
+        _log.exception("the past of job %s could not be replayed in full", job)
 
 
 def everything_wanted(world: World) -> list[Effect]:
     """What an engine asks for when it starts, in its order."""
     jobs = sorted((world.jobs[job_id] for job_id in world.live), key=partial(_placed, world))
-    return [effect for job in jobs if (effect := wanted(job)) is not None]
+    effects: list[Effect] = []
+    for job in jobs:
+        with _concerning_only(job.id):
+            if (effect := wanted(job)) is not None:
+                effects.append(effect)
+    return effects
 
 
 def _placed(world: World, job: Job) -> tuple[float, Waiting]:
@@ -136,14 +160,16 @@ def _taken_in(cluster: SimulatedCluster, world: World, step: Sequence[e.Recorded
         elif isinstance(event, e.JobEvent):
             before.setdefault(event.job, world.jobs.get(event.job))
         started = started or type(event) is e.EngineStarted
-        cluster.take_in(event)
+        with _concerning_only(event.job if isinstance(event, e.JobEvent) else ""):
+            cluster.take_in(event)
         world.apply(recorded)
     if started:
         return everything_wanted(world)
     effects: list[Effect] = []
     for job_id, old in before.items():
         job = world.jobs.get(job_id)
-        effect = None if job is None else newly_wanted(old, job)
-        if effect is not None:
-            effects.append(effect)
+        with _concerning_only(job_id):
+            effect = None if job is None else newly_wanted(old, job)
+            if effect is not None:
+                effects.append(effect)
     return effects

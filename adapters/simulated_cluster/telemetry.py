@@ -1,5 +1,6 @@
 """The model's readings, as a DCGM exporter would give them."""
 
+import logging
 from collections.abc import Sequence
 
 from controlplane.ports import DeviceReading, LinkReading, SharerReading
@@ -9,15 +10,20 @@ from simulator.machine import Machine
 from simulator.time_slicing import WHOLE, Holder
 from simulator.topology import NodeModel
 
+_log = logging.getLogger("muster")
+
 
 class SimulatedTelemetry:
     """Answers from the state of the machine."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
+        self._unread: set[tuple[str, int]] = set()
 
     async def devices(self) -> Sequence[DeviceReading]:
-        return [self._reading(*held) for held in self._machine.holders()]
+        """A device whose reading raises is left out, as one that an exporter has lost."""
+        found = [self._reading_or_none(*held) for held in self._machine.holders()]
+        return [reading for reading in found if reading is not None]
 
     async def links(self) -> Sequence[LinkReading]:
         return [
@@ -25,6 +31,18 @@ class SimulatedTelemetry:
             for link, (used, capacity) in self._machine.training.links().items()
             if capacity != float("inf")
         ]
+
+    def _reading_or_none(
+        self, node: NodeModel, device: int, held: tuple[Held, ...]
+    ) -> DeviceReading | None:
+        try:
+            return self._reading(node, device, held)
+        except Exception:  # noqa: BLE001 - it concerns this device and its holders alone
+            if (node.name, device) not in self._unread:
+                # Once for each device: people look every second.
+                self._unread.add((node.name, device))
+                _log.exception("device %d of %s cannot be read", device, node.name)
+            return None
 
     def _reading(self, node: NodeModel, device: int, held: tuple[Held, ...]) -> DeviceReading:
         gpu = node.hardware.gpu if node.hardware else None

@@ -243,7 +243,8 @@ def write_manifest(submission: Submission, kind: str = "", version: str = "") ->
         raise Rejected("cannot_convert", told)
     said = with_wishes_said(replace(spec, version=form.version))
     wanted = replace(submission, spec=said, warnings=())
-    document = _written(form, wanted)
+    # In its own form every job that was read can be written; what raises there is no fault of the person's.
+    document = form.write(wanted) if form is form_of(spec) else _written(form, wanted)
     _refuse_losses(wanted, read_manifest(document), form)
     return document
 

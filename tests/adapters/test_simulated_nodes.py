@@ -7,6 +7,7 @@ import pytest
 from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process
 from adapters.simulated_cluster import SimulatedCluster
+from adapters.simulated_cluster.recovered import RecoveredCluster
 from controlplane.commands import SetPolicy, SubmitJob
 from controlplane.engine import Engine, EngineOptions
 from controlplane.job import Job, Phase
@@ -127,6 +128,17 @@ def test_a_device_that_no_node_declares_is_refused_with_what_there_is() -> None:
     )
     declared = RACKS[0] | {"resources": {"rdma/hca": 8}}
     assert World(declared).cluster.vet(spec) is None
+
+
+def test_the_cluster_of_a_server_refuses_what_no_node_declares_too() -> None:
+    """It vets before it is recovered from its log."""
+    unused: Any = None
+    served = RecoveredCluster(
+        unused, parse_cluster({"racks": [RACKS[0]]}), unused, now=lambda: 0.0, waiting_gpus=int
+    )
+    refusal = served.vet(_spec(pod=_wants("rdma/hca", 1)))
+    assert refusal is not None
+    assert refusal.code == "can_never_fit"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from controlplane.commands import QuarantineJob
 from tests.api.stand_in import Server, native, serving
 
 
@@ -100,3 +101,15 @@ async def test_two_servers_in_one_process_count_apart(server: Server) -> None:
         await other.call("POST", "/v1/jobs", native("train"))
         assert (await scrape(server))["muster_events_total{type=JobSubmitted}"] == 0
         assert (await scrape(other))["muster_events_total{type=JobSubmitted}"] == 1
+
+
+async def test_quarantined_jobs_are_counted(server: Server) -> None:
+    _, odd = await server.call("POST", "/v1/jobs", native("odd"))
+    assert (await scrape(server))["muster_jobs_quarantined"] == 0
+    command = QuarantineJob(job=odd["job"]["id"], where="schedule", error="IndexError", text="")
+    server.control.engine.submit(command)
+    await server.settled()
+    assert (await scrape(server))["muster_jobs_quarantined"] == 1
+    await server.call("DELETE", "/v1/jobs/default/odd")
+    await server.settled()
+    assert (await scrape(server))["muster_jobs_quarantined"] == 0

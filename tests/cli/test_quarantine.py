@@ -176,3 +176,44 @@ def test_a_job_can_be_quarantined_in_a_log_that_no_engine_leads(tmp_path: Path) 
         refused = quarantine("before")
         assert refused.returncode == 1
         assert "already writes" in refused.stderr
+
+
+@pytest.mark.timeout(300)
+def test_a_job_can_be_quarantined_in_a_log_in_postgresql(database_url: str) -> None:
+    words = [sys.executable, "-m", "cli.main"]
+
+    def run(*more: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([*words, *more], capture_output=True, text=True, check=False)
+
+    with up_on(database_url) as server:
+        for name in ("odd", "good"):
+            insist(server, name)
+        until(lambda: job(server, "good").get("phase") == "Succeeded")
+    assert run("log", "quarantine", "nobody", database_url).returncode == 102
+    done = run("log", "quarantine", "odd", "--reason", "it stops the engine", database_url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "quarantined already" in run("log", "quarantine", "odd", database_url).stdout
+    assert "decisions good" in " ".join(run("log", "verify", database_url).stdout.split())
+    with up_on(database_url) as server:
+        assert json.loads(server.get("/readyz")[1])["quarantined"] == ["default/odd"]
+        assert "muster_jobs_quarantined 1.0" in server.get("/metrics")[1]
+        assert "it stops the engine" in server.get("/v1/jobs/default/odd/why")[1]
+        insist(server, "after")
+        until(lambda: job(server, "after").get("phase") == "Succeeded")
+
+
+@contextmanager
+def up_on(database_url: str) -> Iterator[Server]:
+    """A server on a log in PostgreSQL, without any bug; stopped at the end."""
+    words = ["up", "--port", "0", "--db", database_url, "--speed", "100"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cli.main", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield Server(process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE_S)

@@ -14,9 +14,11 @@ import pytest
 
 from adapters.memory_log import MemoryLog
 from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
+from adapters.simulated_cluster import SimulatedCluster, recovery
 from adapters.simulated_cluster import cluster as cluster_module
+from adapters.simulated_cluster import training as training_module
 from adapters.simulated_cluster.reporting import Reporter
+from adapters.simulated_cluster.telemetry import SimulatedTelemetry
 from controlplane import commands as c
 from controlplane import engine as engine_module
 from controlplane import events as e
@@ -30,13 +32,14 @@ from controlplane.scheduling import cycle
 from controlplane.world import World
 from simulator.machine import Machine
 from simulator.machine_training import Training as MachineTraining
-from simulator.topology import Delays, grid
+from simulator.topology import ClusterModel, Delays, grid
 from simulator.virtual_time import VirtualTime
 from tests.scenarios.scenario import run_now
 
 UNTIL_S = 6_000.0
+NAME = "isolation.example/name"
 ERRORS = (KeyError, ValueError, TypeError, IndexError, RuntimeError, OSError)
-SEEDS = 60
+SEEDS = 63
 SLOW_SEEDS = 2_000
 
 
@@ -74,6 +77,8 @@ CLUSTER: dict[str, Point] = {
     "launch": (SimulatedCluster, "_launch", lambda self, job: job.id),
     "stop": (SimulatedCluster, "_stop", lambda self, job: job.id),
     "workload": (cluster_module, "what_to_do", lambda job, *rest: job.id),
+    # Asks the kind for its duties; the name of the job is not in a spec, so it is noted there.
+    "duties": (training_module, "_by_role", lambda spec: spec.annotations.get(NAME, "")),
     "mishap": (cluster_module, "mishap_of", lambda job, *rest: job.id),
     "tell": (Reporter, "tell", _of_key),
     "start": (Machine, "start", lambda self, gang, **named: gang.key.job),
@@ -124,7 +129,7 @@ class IsolatedWorld:
         self.seed = seed
         dice = Random(seed)
         self.names = [f"j{i}" for i in range(dice.randint(3, 7))]
-        self.specs = {name: a_spec(dice) for name in self.names}
+        self.specs = {name: a_spec(dice, name) for name in self.names}
         self.at = {name: dice.uniform(0.0, 200.0) for name in self.names}
         self.victims = frozenset(dice.sample(self.names, dice.randint(1, 2)))
         self.thrower: Thrower | None = None
@@ -133,8 +138,7 @@ class IsolatedWorld:
             if point != "port":
                 plant(monkeypatch, point, self.thrower)
         self.env = VirtualTime()
-        model = grid(2, 2, 8, delays=Delays(start_s=5.0, start_jitter_s=3.0, stop_s=2.0))
-        self.simulated = SimulatedCluster(self.env, model)
+        self.simulated = SimulatedCluster(self.env, a_model())
         self.cluster = PortThrower(self.simulated, self.thrower if point == "port" else None)
         self.log = MemoryLog()
         self.deaths: list[Exception] = []
@@ -191,10 +195,17 @@ class IsolatedWorld:
         assert run_now(redecide(self.log)) is None
 
 
+def a_model() -> ClusterModel:
+    return grid(2, 2, 8, delays=Delays(start_s=5.0, start_jitter_s=3.0, stop_s=2.0))
+
+
 def plant(monkeypatch: Any, point: str, thrower: Thrower) -> None:
-    owner, name, whose = POINTS[point]
+    plant_at(monkeypatch, POINTS[point], thrower, always=point in ALWAYS)
+
+
+def plant_at(monkeypatch: Any, point: Point, thrower: Thrower, *, always: bool = False) -> None:
+    owner, name, whose = point
     function = getattr(owner, name)
-    always = point in ALWAYS
 
     def planted(*args: Any, **named: Any) -> Any:
         thrower.throw(whose(*args, **named), always=always)
@@ -203,7 +214,7 @@ def plant(monkeypatch: Any, point: str, thrower: Thrower) -> None:
     monkeypatch.setattr(owner, name, planted)
 
 
-def a_spec(dice: Random) -> JobSpec:
+def a_spec(dice: Random, name: str) -> JobSpec:
     trains = dice.random() < 0.3
     worker = Role(name="Worker", replicas=dice.randint(1, 3), gpus=dice.choice([1, 2, 4]))
     work = Workload(
@@ -218,6 +229,7 @@ def a_spec(dice: Random) -> JobSpec:
         done_when=DoneWhen("Worker"),
         restart=RestartPolicy(limit=dice.choice([0, 2]), backoff_s_max=20.0),
         workload=work,
+        annotations={NAME: name},
     )
 
 
@@ -263,3 +275,65 @@ def test_errors_are_really_thrown_and_met(monkeypatch):
     assert sum(world.thrower.thrown > 0 for world in worlds) > len(worlds) // 2
     assert {"platform_error", "quarantined"} <= reasons
     assert {e.JobErrored, e.EngineFailed, e.JobQuarantined} <= recorded
+
+
+# ------------------------------------------------------------------ what is asked about jobs
+
+
+def readings_of(world: IsolatedWorld, at: float) -> dict[tuple[str, int], Any]:
+    world.env.run(until=at)
+    return {(each.node, each.device): each for each in run_now(world.simulated.devices())}
+
+
+def begun(seed: int) -> IsolatedWorld:
+    """A world that has not gone on yet."""
+    world = IsolatedWorld(seed)
+    as_process(world.env, world._supervise())
+    for name in world.names:
+        world.env.agenda.call_after(world.at[name], lambda name=name: world._submit(name))
+    return world
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_device_that_cannot_be_read_hides_no_other(seed, monkeypatch):
+    quiet, loud = begun(seed), begun(seed)
+    thrower = Thrower(seed, loud.victims, 1.0)
+
+    def whose(self: Any, node: Any, device: int, held: Any) -> str:
+        return str(held.holder.gang.job)
+
+    for at in (150.0, 220.0, 260.0, 300.0):
+        expected = readings_of(quiet, at)
+        with monkeypatch.context() as patched:
+            plant_at(patched, (SimulatedTelemetry, "_used", whose), thrower)
+            found = readings_of(loud, at)
+        for place, reading in expected.items():
+            if reading.job in loud.victims:
+                assert place not in found, f"seed {seed}"
+            else:
+                assert found[place] == reading, f"seed {seed}"
+
+
+@pytest.mark.parametrize("place", ["newly_wanted", "take_in", "agrees_with"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_job_whose_past_raises_leaves_the_others_theirs(seed, place, monkeypatch):
+    """A process that starts on a log replays it; an error there must not cost every job its ranks."""
+    live = begun(seed)
+    until_s = 6.0 + max(at for name, at in live.at.items() if name not in live.victims)
+    live.env.run(until=until_s)
+    assert set(live.world.live) - live.victims, f"seed {seed}"
+    events = list(live.log.events)
+    replayed = SimulatedCluster(VirtualTime(), a_model())
+    points: dict[str, Point] = {
+        "newly_wanted": (recovery, "newly_wanted", lambda before, job: job.id),
+        "take_in": (SimulatedCluster, "take_in", lambda self, event: getattr(event, "job", "")),
+        "agrees_with": (SimulatedCluster, "agrees_with", lambda self, job: job.id),
+    }
+    thrower = Thrower(seed, live.victims, 1.0)
+    with monkeypatch.context() as patched:
+        plant_at(patched, points[place], thrower)
+        recovery.catch_up(replayed, World(), events)
+
+    for job, attempt in live.simulated.running:
+        if job not in live.victims:
+            assert (job, attempt) in replayed.running, f"seed {seed}"

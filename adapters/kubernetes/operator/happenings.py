@@ -15,6 +15,7 @@ from adapters.kubernetes.plan import Plan
 from adapters.kubernetes.pods import Notice
 from controlplane import events as e
 from controlplane.errors import Rejected
+from controlplane.faults import bounded_text
 from controlplane.job import Job
 from controlplane.kinds.conditions import timestamp
 
@@ -36,11 +37,23 @@ class Happening(NamedTuple):
 
 
 def happenings(job: Job, recorded: Sequence[e.Recorded]) -> Iterator[Happening]:
-    """What recorded events of a job are worth telling."""
+    """What recorded events of a job are worth telling.
+
+    Raises nothing: whoever listens hears of other jobs too.
+    """
     for each in recorded:
-        told = [*_held(each.event), *notices_of(job, [each])]
+        try:
+            told = [*_held(each.event), *notices_of(job, [each])]
+        except Exception as error:  # noqa: BLE001 - a kind may raise anything
+            told = [_not_shown(each.event, error)]
         for number, notice in enumerate(told):
             yield Happening(f"{each.position:x}-{number}", each.at, notice, each.position)
+
+
+def _not_shown(event: e.Event, error: Exception) -> Notice:
+    what = f"{type(event).__name__} cannot be shown in the words of this kind"
+    told = f"{what}: {type(error).__name__}: {bounded_text(error)}"
+    return Notice("NotShown", told, "Warning")
 
 
 def _held(event: e.Event) -> Iterator[Notice]:

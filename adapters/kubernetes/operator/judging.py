@@ -13,6 +13,7 @@ from adapters.kubernetes.operator.reading import left_to, read
 from adapters.kubernetes.ownership import is_resource
 from controlplane import commands as c
 from controlplane.errors import Rejected
+from controlplane.faults import platform_refusal
 from controlplane.job import Job
 from controlplane.unheeded_constraints import refusal
 from controlplane.world import World
@@ -106,6 +107,8 @@ def judge(
         return _submit(document, binds_itself=binds_itself)
     except Rejected as refusal:
         return Refuse(refusal)
+    except Exception as error:  # noqa: BLE001 - a kind may raise anything; it concerns this resource
+        return Refuse(platform_refusal(error, "this resource"))
 
 
 def _submit(document: Document, *, binds_itself: bool) -> Submit:
@@ -133,6 +136,8 @@ def _follow(document: Document, job: Job) -> Follow:
         return Follow(job, edits(job, read(document), generation))
     except Rejected as refusal:
         return Follow(job, refusal=refusal)
+    except Exception as error:  # noqa: BLE001 - likewise; the job goes on as it was
+        return Follow(job, refusal=platform_refusal(error, "this change"))
 
 
 def delete(job: Job) -> c.DeleteJob:

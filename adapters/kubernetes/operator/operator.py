@@ -40,6 +40,7 @@ from controlplane import events as e
 from controlplane.commands import Request
 from controlplane.errors import Rejected
 from controlplane.job import Job
+from controlplane.job_life import PLATFORM_ERROR
 from controlplane.model import NodeInfo
 from controlplane.ports import EventLog
 from controlplane.world import World
@@ -305,6 +306,8 @@ class Operator:
         self.work.add(uid)
 
     async def _refuse(self, uid: str, watch: Watch, document: Document, refusal: Rejected) -> None:
+        if refusal.code == PLATFORM_ERROR and uid not in self._refused:
+            _log.error("%s: %s", document["metadata"]["name"], refusal.message)
         self._refused.add(uid)
         wanted = statuses.refused_status(document, refusal, self._now())
         if self._writer.pending(document, wanted):
@@ -345,11 +348,23 @@ class Operator:
 
     def _status(self, job: Job, document: Document) -> dict[str, Any]:
         generation, paths = self._in_vain.get(job.id, (0, ()))
+        in_vain = paths if generation == j.generation_of(document) else ()
+        position = self._news.told_up_to(job.id, document)
+        try:
+            shown = statuses.kind_status(job)
+        except Exception as error:  # noqa: BLE001 - a kind may raise anything
+            _log.exception("the status of job %s cannot be rendered", job.id)
+            shown = statuses.unrendered(document)
+            problem = statuses.in_one_line(error)
+        else:
+            problem = ""
         wanted = statuses.status_of(
             job,
+            shown,
             generation=j.generation_of(document),
-            position=self._news.told_up_to(job.id, document),
-            in_vain=paths if generation == j.generation_of(document) else (),
+            position=position,
+            in_vain=in_vain,
+            problem=problem,
         )
         if generation != j.generation_of(document):
             # It was worked out before we were started, and still holds.

@@ -12,6 +12,7 @@ from adapters.kubernetes.operator.definitions import SCALED, SCALED_ROLE
 from adapters.kubernetes.operator.judging import REFUSED, generation_of
 from controlplane.attempt import RankState
 from controlplane.errors import Rejected
+from controlplane.faults import bounded_text
 from controlplane.job import Job, Phase
 from controlplane.kinds import legacy, trainer
 from controlplane.kinds.conditions import timestamp
@@ -37,15 +38,19 @@ MESSAGE_CHARS_MAX = 4_000
 
 
 def status_of(
-    job: Job, *, generation: int, position: int, in_vain: Sequence[str] = ()
+    job: Job,
+    shown: dict[str, Any] | None = None,
+    *,
+    generation: int,
+    position: int,
+    in_vain: Sequence[str] = (),
+    problem: str = "",
 ) -> dict[str, Any]:
-    """The status of a resource whose job lives."""
-    found = form_of(job.spec).status(job)
-    if "conditions" in found:
-        known = [_in_words(job, each) for each in found["conditions"]]
-        found = {**found, "conditions": known + _set_aside(job, known)}
-    if job.spec.kind in SCALED and isinstance(found.get("replicaStatuses"), dict):
-        found = {**found, "replicaStatuses": _with_selector(job, found["replicaStatuses"])}
+    """The status of a resource whose job lives: `shown` as the kind shows it, and Muster's own part.
+
+    `problem` is why the kind could not show it, if so.
+    """
+    found = kind_status(job) if shown is None else shown
     muster: dict[str, Any] = {
         "state": job.phase.value,
         "ready": f"{_running(job)}/{job.spec.size}",
@@ -55,11 +60,33 @@ def status_of(
         "observedGeneration": generation,
         "position": position,
     }
-    if told := message_of(job):
-        muster["message"] = cut(told)
+    told = [problem and f"the rest of this status cannot be shown: {problem}", message_of(job)]
+    if any(told):
+        muster["message"] = cut("; ".join(filter(None, told)))
     if in_vain:
         muster["notApplied"] = not_applied(in_vain)
     return {**found, "muster": muster}
+
+
+def unrendered(document: Document) -> dict[str, Any]:
+    """What stands in a resource's status already, for one whose kind cannot render it anew."""
+    known = document.get("status") or {}
+    return {key: value for key, value in known.items() if key in OURS and key != "muster"}
+
+
+def in_one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {bounded_text(error)}"
+
+
+def kind_status(job: Job) -> dict[str, Any]:
+    """The status as the job's kind shows it; raises whatever the kind raises."""
+    found = form_of(job.spec).status(job)
+    if "conditions" in found:
+        known = [_in_words(job, each) for each in found["conditions"]]
+        found = {**found, "conditions": known + _set_aside(job, known)}
+    if job.spec.kind in SCALED and isinstance(found.get("replicaStatuses"), dict):
+        found = {**found, "replicaStatuses": _with_selector(job, found["replicaStatuses"])}
+    return found
 
 
 def _set_aside(job: Job, others: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -26,6 +26,7 @@ from cli.supervisor import Supervisor
 from controlplane.engine import EngineOptions
 from controlplane.job import Job
 from controlplane.model import NodeInfo
+from controlplane.ports import Cluster
 from simulator.virtual_time import VirtualTime
 from tests.fake_kubernetes import FakeKubernetes
 from tests.fake_kubernetes.store import Resource
@@ -86,12 +87,23 @@ class Bench:
             resync_s=self.resync_s,
         )
         self.control.listen(self.operator.recorded)
-        supervisor = Supervisor(self.control, self.cluster, clock, EngineOptions(release="test"))
+        supervisor = Supervisor(
+            self.control, self._cluster(self._connection), clock, EngineOptions(release="test")
+        )
         self._tasks = [
             asyncio.create_task(supervisor.run()),
             asyncio.create_task(self.operator.run()),
         ]
         await supervisor.serves.wait()
+
+    def _cluster(self, connection: Connection) -> Cluster:
+        """What runs the ranks; another bench may have real pods."""
+        return self.cluster
+
+    @property
+    def is_up(self) -> bool:
+        """Whether neither the control plane nor the operator has ended."""
+        return not any(task.done() for task in self._tasks)
 
     async def stop(self) -> None:
         for task in self._tasks:
