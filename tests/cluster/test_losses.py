@@ -10,7 +10,7 @@ import pytest
 from deploy.testcluster import nodes
 from deploy.testcluster.images import PYTHON
 from deploy.testcluster.places import Place
-from tests.cluster.control import Muster
+from tests.cluster.control import Muster, Refusal
 from tests.cluster.kube import OUT_OF_SERVICE, Kube, node_of, phase, until
 from tests.cluster.manifests import job, shell
 
@@ -220,6 +220,20 @@ async def test_a_lost_node_moves_the_gang_at_nobodys_cost(
     await until(lambda: _free(muster, node, 8), 60, "the node to be counted again")
 
 
+async def test_a_forgotten_node_lets_its_gang_go(place: Place, muster: Muster, kube: Kube) -> None:
+    """Nobody touches the node or its pods in Kubernetes."""
+    pods = await running(muster, kube, job("left", SLEEP, replicas=2, gpus=8, restart=ONCE_MORE))
+    node = node_of(pods[0])
+    with pytest.raises(Refusal, match="node_is_up"):
+        await muster.post(f"/v1/nodes/{node}/forget")
+    nodes.off(place, number_of(node))
+    await muster.until_event("left", "JobRestarting")
+    await until(lambda: _forgets(muster, node), 60, "the node to be counted as lost")
+    await until(lambda: _runs_elsewhere(muster, kube, "left", node), 60, "the move")
+    nodes.up(place, number_of(node))
+    await until(lambda: _free(muster, node, 8), 60, "the node to be counted again")
+
+
 async def test_a_rank_whose_kubelet_died_does_not_run_twice(
     place: Place, muster: Muster, kube: Kube
 ) -> None:
@@ -296,6 +310,18 @@ async def _cordons_seen(muster: Muster, names: list[str], since: int) -> bool:
     return cordoned >= set(names)
 
 
+async def _forgets(muster: Muster, node: str) -> bool:
+    try:
+        await muster.post(f"/v1/nodes/{node}/forget")
+    except Refusal:
+        return False
+    return True
+
+
 async def _free(muster: Muster, name: str, gpus: int) -> bool:
-    node = await muster.get(f"/v1/nodes/{name}")
+    try:
+        node = await muster.get(f"/v1/nodes/{name}")
+    except Refusal:
+        # It was given up, and has not come back yet.
+        return False
     return bool(node["gpus_free"] == gpus)
