@@ -42,8 +42,8 @@ class Numbers(Struct, frozen=True, kw_only=True):
     queues: dict[str, tuple[int, float]]
     # Rank size -> the part of the free GPUs that such ranks cannot use.
     fragmentation: dict[str, float]
-    # Code of the reason -> jobs that are set aside for it, and the GPUs that they ask for.
-    unschedulable: dict[str, tuple[int, float]]
+    # Code of the reason and remedy -> jobs that are set aside for it, and the GPUs that they ask for.
+    unschedulable: dict[tuple[str, str], tuple[int, float]]
     # Gangs that hold GPUs while they wait for lost ranks to be replaced.
     stranded: int
     # Jobs that stopped the engine twice and that nothing is decided for any more.
@@ -83,12 +83,13 @@ def numbers_of(world: World) -> Numbers:
     )
 
 
-def _unschedulable(world: World) -> dict[str, tuple[int, float]]:
-    found: dict[str, tuple[int, float]] = {}
+def _unschedulable(world: World) -> dict[tuple[str, str], tuple[int, float]]:
+    found: dict[tuple[str, str], tuple[int, float]] = {}
     for job in map(world.jobs.__getitem__, world.by_phase[Phase.UNSCHEDULABLE]):
-        code = "" if job.obstacle is None else job.obstacle.code
-        jobs, gpus = found.get(code, (0, 0))
-        found[code] = jobs + 1, gpus + in_gpus(job.spec.gpu_milli)
+        obstacle = job.obstacle
+        key = ("", "") if obstacle is None else (obstacle.code, obstacle.remedy.value)
+        jobs, gpus = found.get(key, (0, 0))
+        found[key] = jobs + 1, gpus + in_gpus(job.spec.gpu_milli)
     return found
 
 
@@ -105,10 +106,13 @@ class Metrics:
             "muster_gpu_fragmentation", "Free GPUs that ranks of a size cannot use, 0 to 1.", "size"
         )
         self._aside = gauge(
-            "muster_jobs_unschedulable", "Jobs that are set aside, by the reason.", "reason"
+            "muster_jobs_unschedulable", "Jobs that are set aside.", "reason", "remedy"
         )
         self._aside_gpus = gauge(
-            "muster_gpus_unschedulable", "GPUs that jobs ask for that are set aside.", "reason"
+            "muster_gpus_unschedulable",
+            "GPUs that jobs ask for that are set aside.",
+            "reason",
+            "remedy",
         )
         self._stranded = gauge(
             "muster_gangs_stranded", "Gangs that wait for lost ranks to be replaced."
@@ -202,9 +206,9 @@ class Metrics:
             self._held.labels(queue).set(held)
         for size, part in numbers.fragmentation.items():
             self._fragments.labels(size).set(part)
-        for code, (jobs, gpus) in numbers.unschedulable.items():
-            self._aside.labels(code).set(jobs)
-            self._aside_gpus.labels(code).set(gpus)
+        for (code, remedy), (jobs, gpus) in numbers.unschedulable.items():
+            self._aside.labels(code, remedy).set(jobs)
+            self._aside_gpus.labels(code, remedy).set(gpus)
         self._stranded.set(numbers.stranded)
         self._quarantined.set(numbers.quarantined)
 

@@ -286,6 +286,8 @@ def why_text(why: Why, *, says_when: bool = True) -> RenderableType:
         if r.message not in why.summary:
             lines.append(Text(f"  - {tier}{r.message}"))
         lines += [Text(f"      {name}: {room}") for name, room in list(r.by_domain.items())[:20]]
+        if r.until is not None:
+            lines.append(Text(f"    until {stamp(r.until)}"))
         if r.helps:
             lines.append(Text(f"    what would help: {r.helps}"))
     if why.planned_at is not None and says_when:

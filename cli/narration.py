@@ -32,6 +32,16 @@ def tell(event: e.Event) -> str:
             return f"node {node} takes no new work{_because(reason)}"
         case e.NodeUncordoned(node=node):
             return f"node {node} takes work again"
+        case e.ClusterSurveyed():
+            return "every node of the cluster has been reported"
+        case e.EngineStarted(epoch=epoch, release=release):
+            return f"a control plane began to lead: release {release}, epoch {epoch}"
+        case _:
+            return _tell_of_scheduling(event)
+
+
+def _tell_of_scheduling(event: e.Event) -> str:
+    match event:
         case e.QueueDefined(queue=queue):
             most = "no ceiling" if queue.gpus_max is None else f"at most {gpus(queue.gpus_max)}"
             return f"queue {queue.name} has {most}{_quota(queue)}"
@@ -39,10 +49,11 @@ def tell(event: e.Event) -> str:
             return f"queue {name} was removed"
         case e.PolicySet(policy=policy):
             return f"the cluster is scheduled by {policy.discipline.value}, {policy.model.value}"
-        case e.ClusterSurveyed():
-            return "every node of the cluster has been reported"
-        case e.EngineStarted(epoch=epoch, release=release):
-            return f"a control plane began to lead: release {release}, epoch {epoch}"
+        case e.StartsCounted(admitted=admitted, limited=limited):
+            wait = "; the others wait for the next" if limited else ""
+            return f"gangs started in this scheduling cycle: {admitted}{wait}"
+        case e.CycleEnded():
+            return "the next scheduling cycle begins"
         case _:
             return _tell_of_simulation(event)
 

@@ -83,7 +83,8 @@ _NAMES = ", ".join(POLICIES)
     type=WORDS,
     default="fifo",
     show_default=True,
-    help=f"Queue policies: {_NAMES}; each with +{', +'.join(PACKINGS)} if wanted.",
+    help=f"Queue policies: {_NAMES}; each with +{', +'.join(PACKINGS)} "
+    "or a limit on starts, +starts=N/SECONDSs, if wanted.",
 )
 @click.option(
     "--out",

@@ -66,13 +66,7 @@ def require_known(world: World, spec: JobSpec) -> None:
             )
     if not world.surveyed or not world.nodes_by_size:
         return
-    if unknown := [name for name in spec.scheduling.flavors if name not in flavors_of(world)]:
-        known = ", ".join(flavors_of(world)) or "none, because no node says what its GPUs are"
-        raise Rejected(
-            "unknown_flavor",
-            f"there are no GPUs of flavour {unknown[0]!r}; the flavours are: {known}",
-            field="spec.scheduling.flavors",
-        )
+    _require_known_flavors(world, spec)
     for role in spec.roles:
         node = world.nodes.get(role.node)
         if node is None or node.removed:
@@ -85,6 +79,19 @@ def require_known(world: World, spec: JobSpec) -> None:
                     f"node {node.name} has no device {device}; its devices are: {have}",
                     field=f"spec.roles[{role.name}].devices",
                 )
+
+
+def _require_known_flavors(world: World, spec: JobSpec) -> None:
+    if world.policy.autoscaled:
+        # Another flavour may come with new nodes.
+        return
+    if unknown := [name for name in spec.scheduling.flavors if name not in flavors_of(world)]:
+        known = ", ".join(flavors_of(world)) or "none, because no node says what its GPUs are"
+        raise Rejected(
+            "unknown_flavor",
+            f"there are no GPUs of flavour {unknown[0]!r}; the flavours are: {known}",
+            field="spec.scheduling.flavors",
+        )
 
 
 def require_fit(world: World, spec: JobSpec) -> None:
@@ -100,6 +107,9 @@ def require_fit(world: World, spec: JobSpec) -> None:
             "can_never_fit",
             f"the gang needs {needed:g} GPUs; queue {spec.queue} may hold at most {ceiling}",
         )
+    # Nodes may be added that hold it: it is set aside until they are.
+    if world.policy.autoscaled:
+        return
     # Until every node has been reported, or while there is none, nothing can be ruled out. Where even as many ranks of the
     # largest kind find room as there are ranks at all, there is nothing to look for.
     if not world.surveyed or not world.nodes_by_size:

@@ -63,6 +63,8 @@ EVENT_TYPES: dict[str, type[e.Event]] = {
         e.QueueDefined,
         e.QueueRemoved,
         e.PolicySet,
+        e.StartsCounted,
+        e.CycleEnded,
         e.ClusterSurveyed,
         e.ClusterModelled,
         e.PoolNodesRequested,

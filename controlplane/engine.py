@@ -439,6 +439,9 @@ class Engine:
                 self._fail_job(step, fault_of(error, job.id, DUE), error, must=True)
             else:
                 step.record(decided)
+        step.doing(DUE, "")
+        if (cycle := next_due(self.world, step.now)).events:
+            step.record(cycle)
 
     def _review(self, step: "_Step") -> None:
         step.doing(SCHEDULE, "")

@@ -349,6 +349,33 @@ class PolicySet(Event, frozen=True):
         return "policy"
 
 
+class StartsCounted(Event, frozen=True):
+    """How many gangs have started in the present scheduling cycle, where the policy limits them.
+
+    A pass records it after its decisions. The fold takes the events of jobs in job by job, so it cannot
+    count them itself.
+    """
+
+    # When the cycle ends: `cycle_s` after its first start.
+    ends_at: float
+    # Gangs that were placed in this cycle, or for which others began to make room.
+    admitted: int
+    # Whether gangs were left over because of the limit: the next cycle then begins at `ends_at`.
+    limited: bool = False
+
+    @property
+    def stream(self) -> str:
+        return "cluster"
+
+
+class CycleEnded(Event, frozen=True):
+    """A scheduling cycle that left gangs over because of the limit on starts is over."""
+
+    @property
+    def stream(self) -> str:
+        return "cluster"
+
+
 class ClusterSurveyed(Event, frozen=True):
     """Every node of the cluster is known, so what fits on none of them can never fit."""
 

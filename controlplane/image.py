@@ -41,6 +41,16 @@ class Node(Value, frozen=True, kw_only=True):
         return self.ready and not self.cordoned and not self.removed
 
 
+class Cycle(Value, frozen=True, kw_only=True):
+    """A scheduling cycle in which gangs have started, where the policy limits how many may."""
+
+    ends_at: float
+    # Gangs that were placed, or for which others began to make room.
+    admitted: int
+    # Whether gangs were left over for the next cycle, which then begins at `ends_at`.
+    limited: bool = False
+
+
 class Receipt(Value, frozen=True):
     """The first answer to a command: the position of its last event, and what it was about."""
 
@@ -69,6 +79,7 @@ class Image(Value, frozen=True, kw_only=True):
     rules: int = 0
     # How long removed jobs ran, by group, where some line looks at that: see `run_lengths`.
     lengths: tuple[tuple[tuple[str, ...], tuple[tuple[float, float, float], ...]], ...] = ()
+    cycle: Cycle | None = None
 
 
 class Sheet(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):

@@ -16,6 +16,7 @@ from controlplane.scheduling.growth import grow
 from controlplane.scheduling.hopes import may_decide
 from controlplane.scheduling.schedulability import changes
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.scheduling.start_limit import STARTS_LIMITED
 from controlplane.settling import due
 from controlplane.world import World
 
@@ -46,6 +47,7 @@ MAKES_ROOM: frozenset[type[e.Event]] = frozenset(
         e.QueueDefined,
         e.QueueRemoved,
         e.PolicySet,
+        e.CycleEnded,
         e.JobRestarting,
         e.StepPassed,
         e.ProtectionEnded,
@@ -66,10 +68,10 @@ def makes_room(world: World, events: Iterable[e.Event]) -> bool:
 
 
 def next_due(world: World, now: float) -> Decided:
-    """What is due for the job that is longest overdue; empty if nothing is."""
+    """What is due for the job that is longest overdue, then for the cycle; empty if nothing is."""
     job = world.next_due(now)
     if job is None:
-        return Decided([])
+        return Decided([e.CycleEnded()] if world.cycle_is_over(now) else [])
     decided = due(job, now, world.position)
     assert decided.events, f"something was due for {job}, but nothing came of it"
     return decided
@@ -103,11 +105,15 @@ def one_pass(world: World, now: float) -> Iterator[Decided]:
     if not may_decide(snapshot):
         return
     explains = _explains if world.policy.records_reasons else None
-    decisions = Pass(snapshot, explains, everyone=False).run()
+    scheduling = Pass(snapshot, explains, everyone=False)
+    decisions = scheduling.run()
+    counted = scheduling.limit.counted()
     for decision in decisions:
         decided = enact(world, decision, now)
         if decided.events:
             yield decided
+    if counted is not None:
+        yield Decided([counted])
     if world.growing:
         snapshot.is_enacted()
         for event in grow(snapshot, decisions):
@@ -136,5 +142,8 @@ def leaves_room(world: World, now: float) -> bool:
 
 
 def _explains(job: Job, code: str) -> bool:
-    """Reasons are recorded when they change, and not that somebody else is ahead."""
-    return job.held != code and code != "blocked_by_head"
+    """Reasons are recorded when they change, and not that other gangs are ahead.
+
+    A gang that is left over for the next cycle keeps what is known of it: its claim, if it has one.
+    """
+    return job.held != code and code not in ("blocked_by_head", STARTS_LIMITED)

@@ -359,7 +359,8 @@ class Remedy(StrEnum):
     """What would let a job start that cannot start on the cluster as it is."""
 
     # Nodes that the cluster has, and that take no work now, take work: those that are down or
-    # cordoned, and those of a pool that has not asked for them yet.
+    # cordoned, those of a pool that has not asked for them yet, and those that a cluster autoscaler may
+    # add where the policy says that there is one.
     NODES = "nodes"
     # Its queue, or one above it, gets more quota.
     QUOTA = "quota"

@@ -25,7 +25,7 @@ def in_words(obstacle: Obstacle) -> str:
 
 
 _HELPS = {
-    Remedy.NODES: "nodes of the cluster that are down, cordoned or not rented take work",
+    Remedy.NODES: "nodes that are down, cordoned, or not rented or added yet take work",
     Remedy.QUOTA: "more quota, or a job that asks for less",
     Remedy.GROUP: "the rest of its group is submitted, and is not suspended",
     Remedy.OTHER: "other or relabelled nodes, or a job that asks for less",

@@ -13,6 +13,7 @@ from controlplane.world import World
 GPUS_MAX = 1_000_000_000
 AMOUNT_MAX = 1e18
 DEPTH_MAX = 32
+CYCLE_S_MIN = 0.01
 _PACKINGS = ("pack", "spread", "pack_emptiest")
 _STRATEGIES = ("final", "initial")
 
@@ -113,9 +114,15 @@ def _policy_problems(policy: Policy) -> Iterator[str]:
         "protected_s": policy.protected_s,
         "second_chance_s_max": policy.second_chance_s_max,
         "quarantine_after": policy.quarantine_after,
+        "starts_per_cycle_max": policy.starts_per_cycle_max,
+        "cycle_s": policy.cycle_s,
     }
     for field, number in numbers.items():
         if number is not None and not 0 <= number <= GPUS_MAX:
             yield f"{field}: {number} is not between 0 and {GPUS_MAX}"
+    if policy.starts_per_cycle_max == 0:
+        yield "starts_per_cycle_max: with 0 nothing would ever start; leave it out for no limit"
+    if 0 <= policy.cycle_s < CYCLE_S_MIN:
+        yield f"cycle_s: {policy.cycle_s} is less than {CYCLE_S_MIN}; a cycle has to last a while"
     if policy.usage_halflife_s == 0:
         yield "usage_halflife_s: nothing is halved in no time; leave it out to forget at once"

@@ -6,7 +6,7 @@ is checked as strictly as a whole log is.
 
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -15,10 +15,9 @@ from controlplane.codec import GENESIS
 from controlplane.collector import collector_at_rest
 from controlplane.errors import LogCorrupt
 from controlplane.folding import Told, fold, fold_pages, settle
-from controlplane.image import DEFAULT_POLICY, Image, Written
+from controlplane.image import Image, Written
 from controlplane.payloads import forget
 from controlplane.ports import LogReader, PageReader, Snapshot
-from controlplane.sharing import Policy
 from controlplane.sheets import jobs_of, sheet_of
 from controlplane.state import State
 from controlplane.world import World
@@ -238,22 +237,4 @@ def read_image(snapshot: Snapshot) -> Image:
 
 def state_hash(state: State) -> str:
     """One word for the whole state: equal states have equal hashes, in every process."""
-    image = state.image()
-    return sha256(_encode(replace(image, policy=_as_hashed(image.policy)))).hexdigest()
-
-
-# msgspec chooses the header of a struct by the number of its fields, left out or not. Hashes of the first
-# release were made of policies with so many; one that sets nothing newer is written as it was then.
-_FIRST_FIELDS = msgspec.structs.fields(Policy)[:15]
-_FirstPolicy = msgspec.defstruct(
-    "_FirstPolicy",
-    [(field.name, field.type, field.default) for field in _FIRST_FIELDS],
-    omit_defaults=True,
-)
-
-
-def _as_hashed(policy: Policy) -> Policy:
-    first = {field.name: getattr(policy, field.name) for field in _FIRST_FIELDS}
-    if policy != Policy(**first):
-        return policy
-    return cast(Policy, _FirstPolicy(**first)) if policy is not DEFAULT_POLICY else policy
+    return sha256(_encode(state.image())).hexdigest()

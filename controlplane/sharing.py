@@ -133,3 +133,10 @@ class Policy(Value, frozen=True, kw_only=True):
     # Whether jobs like it that have succeeded tell how long a job without an estimate is planned to run
     # (`run_lengths`).
     learned_estimates: bool = True
+    # How many gangs may start in one scheduling cycle, and how long a cycle lasts from its first start on;
+    # None: no limit. See `scheduling/start_limit.py`.
+    starts_per_cycle_max: int | None = None
+    cycle_s: float = 1.0
+    # A cluster autoscaler may add nodes: a gang larger than the present cluster waits, set aside with the
+    # remedy `nodes`, instead of being refused as can_never_fit.
+    autoscaled: bool = False

@@ -12,11 +12,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from controlplane import events as e
-from controlplane.image import DEFAULT_POLICY, Image, Node, Receipt
+from controlplane.image import DEFAULT_POLICY, Cycle, Image, Node, Receipt
 from controlplane.job import Job
 from controlplane.job_life import EVOLVE, attained_gpu_s, begun
 from controlplane.run_lengths import RunLengths, Sample, learns, sample_of
-from controlplane.sharing import Queue
+from controlplane.sharing import Policy, Queue
 
 DEFAULT_QUEUE = Queue("default")
 # How many answers to people's commands are remembered for those who ask again. If there are more,
@@ -46,6 +46,8 @@ class State:
         self.usage: dict[str, tuple[float, float]] = {}
         # How long removed jobs ran, where some line looks at that.
         self.lengths = RunLengths()
+        # The latest scheduling cycle, where the policy limits how many gangs start in one.
+        self.cycle: Cycle | None = None
         if image is not None:
             self._restore(image)
 
@@ -61,6 +63,7 @@ class State:
         self.leader = image.leader
         self.rules = image.rules
         self.usage = {queue: (gpu_s, at) for queue, gpu_s, at in image.usage}
+        self.cycle = image.cycle
         self.lengths = RunLengths(
             {key: [Sample(*s) for s in group] for key, group in image.lengths}
         )
@@ -79,6 +82,7 @@ class State:
         self.rules = other.rules
         self.usage = other.usage
         self.lengths = other.lengths
+        self.cycle = other.cycle
 
     def image(self, hash: bytes = b"") -> Image:
         return Image(
@@ -99,6 +103,7 @@ class State:
                 (key, tuple((*sample,) for sample in group))
                 for key, group in sorted(self.lengths.groups.items())
             ),
+            cycle=self.cycle,
         )
 
     def apply(self, recorded: e.Recorded) -> None:
@@ -139,7 +144,15 @@ class State:
             case e.QueueRemoved():
                 del self.queues[event.name]
             case e.PolicySet():
+                if _cycles_of(self.policy) != _cycles_of(event.policy):
+                    self.cycle = None
                 self.policy = event.policy
+            case e.StartsCounted():
+                self.cycle = Cycle(
+                    ends_at=event.ends_at, admitted=event.admitted, limited=event.limited
+                )
+            case e.CycleEnded():
+                self.cycle = None
             case e.ClusterSurveyed():
                 self.surveyed = True
             case (
@@ -194,6 +207,10 @@ class State:
         if len(receipts) > RECEIPTS_MAX:
             for oldest in list(islice(receipts, RECEIPTS_FORGOTTEN)):
                 del receipts[oldest]
+
+
+def _cycles_of(policy: Policy) -> tuple[int | None, float]:
+    return policy.starts_per_cycle_max, policy.cycle_s
 
 
 def _stream_of(event: e.Event) -> str:

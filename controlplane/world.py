@@ -259,6 +259,16 @@ class World(Tenancy):
 
     def next_deadline(self) -> float | None:
         """When the next thing falls due by itself."""
+        due_at, cycle = self._next_deadline_of_jobs(), self.cycle
+        if cycle is None or not cycle.limited:
+            return due_at
+        return cycle.ends_at if due_at is None else min(due_at, cycle.ends_at)
+
+    def cycle_is_over(self, now: float) -> bool:
+        """Whether the next scheduling cycle is due, for gangs that the present one left over."""
+        return self.cycle is not None and self.cycle.limited and self.cycle.ends_at <= now
+
+    def _next_deadline_of_jobs(self) -> float | None:
         deadlines = self._deadlines
         while deadlines:
             due_at, job_id = deadlines[0]
@@ -272,7 +282,7 @@ class World(Tenancy):
         # Some job may no longer have the first deadline of all, but no job has an earlier one.
         if not self._deadlines or self._deadlines[0][0] > now:
             return None
-        due_at = self.next_deadline()
+        due_at = self._next_deadline_of_jobs()
         return None if due_at is None or due_at > now else self.jobs[self._deadlines[0][1]]
 
     # -- the whole ---------------------------------------------------------------------------

@@ -5,11 +5,11 @@ Every gang that is looked at starts whole, or is promised a whole place (`Claim`
 the others wait is worked out only for who asks (`explains`): a pass itself needs to know only that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from controlplane.attained import attained_step, next_step_at
 from controlplane.events import GangPlaced
-from controlplane.job import Job
+from controlplane.job import CLAIMED, Job
 from controlplane.job_life import attained_gpu_s
 from controlplane.lines import BY_ATTAINED, PLANS_AHEAD, SKIPS
 from controlplane.scheduling.backfill import Planner
@@ -32,6 +32,7 @@ from controlplane.scheduling.quota_gate import QuotaGate
 from controlplane.scheduling.repair import part_of, repair
 from controlplane.scheduling.smaller import fewer_replicas, replicas_of
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.scheduling.start_limit import STARTS_LIMITED, StartLimit
 from controlplane.sharing import Discipline
 from controlplane.world import World
 
@@ -83,6 +84,7 @@ class Pass:
         self.gate = QuotaGate(snapshot)
         self.holder = Holder(snapshot, self.gate, self.decisions, explains, everyone)
         self.heads = Heads(snapshot)
+        self.limit = StartLimit(snapshot.world, snapshot.now)
         # The first of each queue that waits for a planned start.
         self._waits: dict[str, Waits] = {}
         # Who was looked at before its turn.
@@ -104,22 +106,36 @@ class Pass:
             self._groups = Groups(self.snapshot)
         return self._groups
 
-    def _make_room(self, gang: Gang, starts_with: int) -> bool:
+    @property
+    def rooms(self) -> RoomMaker:
         if self._rooms is None:
             self._rooms = RoomMaker(self.snapshot, self.gate, self.decisions)
-        return self._rooms.make_room(gang, starts_with)
+        return self._rooms
+
+    def _make_room(self, gang: Gang, starts_with: int) -> bool:
+        if not self.rooms.make_room(gang, starts_with):
+            return False
+        if self.snapshot.job(gang.id).held != CLAIMED:
+            self.limit.count()
+        return True
 
     def run(self) -> list[Decision]:
         snapshot = self.snapshot
         for job_id in sorted(snapshot.world.crippled):
             self._repair(snapshot.job(job_id))
         for claimant in self._claimants():
-            self.seen[claimant.id] = self._look_at(claimant)
+            looks = self._look_at if self.limit.is_open else self._keep_claim
+            self.seen[claimant.id] = looks(claimant)
         heads = self.heads
         while (gang := heads.next()) is not None:
             known = self.seen.get(gang.id)
+            if known is None and gang.id not in snapshot.decided and not self.limit.is_open:
+                self.limit.leave_over()
+                break
             if self._look_at(gang) if known is None else known:
                 heads.move_up()
+            elif self.limit.leaves_over:
+                break
             elif snapshot.world.discipline(gang.queue) in SKIPS:
                 heads.skip()
             else:
@@ -127,7 +143,9 @@ class Pass:
         if self._waits:
             self._go_past()
         if self.holder.tells_everyone:
-            self.holder.explain_those_behind(self.heads.closed)
+            self.holder.explain_those_behind(
+                self.heads.closed, limit=self.limit if self.limit.leaves_over else None
+            )
         if snapshot.world.growing:
             # Who may grow into what is left is asked when these decisions are in the world.
             snapshot.outlive_the_world()
@@ -140,6 +158,21 @@ class Pass:
             return []
         jobs = sorted((world.jobs[i] for i in world.claimed), key=world.place_in_line)
         return [self.snapshot.gang(job.id) for job in jobs]
+
+    def _keep_claim(self, gang: Gang) -> bool:
+        """Keeps what was promised to the gang until the next cycle, and makes no other gang leave."""
+        self.limit.leave_over()
+        found = next(self._fits_now(gang), None) or self._smaller(gang)
+        if found is not None:
+            self.snapshot.take(*found)
+            return True
+        return self.rooms.make_room(gang, evicts=False)
+
+    def _fits_now(self, gang: Gang) -> Iterator[tuple[Gang, Fit]]:
+        for flavor in self.gate.flavors(gang):
+            found = None if self.gate.code(gang, flavor) else self._fit_now(gang, flavor)
+            if found is not None:
+                yield gang, found
 
     def _repair(self, job: Job) -> None:
         found = repair(self.snapshot, self.gate, job)
@@ -184,6 +217,7 @@ class Pass:
 
     def _start(self, gang: Gang, found: Fit) -> bool:
         self.snapshot.take(gang, found)
+        self.limit.count()
         if self.snapshot.world.plans_ahead:
             self.planner.took(gang, found)
         self.gate.started.append(gang)
@@ -214,6 +248,10 @@ class Pass:
         fits = self.groups.fit_all(members, self.gate, self.snapshot.free)
         if fits is None:
             return self._block(gang, "group_incomplete_capacity")
+        if not self.limit.admits(len(fits)):
+            self.limit.leave_over()
+            self.holder.hold(gang, STARTS_LIMITED, self.limit)
+            return False
         for member, found in fits:
             self._start(member, found)
         return True
@@ -228,5 +266,6 @@ class Pass:
             self.holder,
             self._start,
             self.seen,
+            self.limit,
         )
         past.run(list(self._waits.values()))

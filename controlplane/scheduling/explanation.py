@@ -20,6 +20,7 @@ from controlplane.scheduling.reasons import Reason, reason
 from controlplane.scheduling.shortage import Shortage, shortage, why_never_enough
 from controlplane.scheduling.smaller import scaled_gang
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.scheduling.start_limit import STARTS_LIMITED, StartLimit
 from controlplane.scheduling.topology import Room, topology_of
 from controlplane.sharing import QuotaModel
 
@@ -96,6 +97,24 @@ _DIRECT = {
     "group_incomplete_capacity": "its group does not fit as a whole, and starts together or not",
     "would_delay_planned_start": "it would delay the planned start of a job ahead of it",
 }
+
+
+def left_over(snapshot: Snapshot, gang: Gang, flavor: str, limit: StartLimit) -> tuple[Reason, ...]:
+    """Why a gang waits that the limit on starts has left over, and what else it lacks now."""
+    gang = scaled_gang(snapshot, gang)
+    gangs = "1 gang starts" if limit.max == 1 else f"{limit.max} gangs start"
+    first = reason(
+        STARTS_LIMITED,
+        f"at most {gangs} in one scheduling cycle, and this cycle is full; it is looked at in the next",
+        limit=limit.max,
+        until=limit.ends_at,
+        helps="a higher starts_per_cycle_max or a shorter cycle_s in the policy",
+    )
+    return (
+        first,
+        *_quota(snapshot, gang, flavor, STARTS_LIMITED),
+        *_room(snapshot, gang, flavor),
+    )
 
 
 def _behind(snapshot: Snapshot, gang: Gang, head: Job) -> Reason:

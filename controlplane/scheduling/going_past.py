@@ -20,6 +20,7 @@ from controlplane.scheduling.groups import Groups
 from controlplane.scheduling.holding import Holder
 from controlplane.scheduling.quota_gate import QuotaGate
 from controlplane.scheduling.snapshot import Snapshot
+from controlplane.scheduling.start_limit import STARTS_LIMITED, StartLimit
 from controlplane.sharing import Discipline
 
 # The next of its shape that may go past: its place, its index, and all of its shape.
@@ -40,6 +41,7 @@ class GoingPast:
         holder: Holder,
         start: Callable[[Gang, Fit], bool],
         seen: Container[str],
+        limit: StartLimit,
     ) -> None:
         self._snapshot = snapshot
         self._planner = planner
@@ -48,6 +50,7 @@ class GoingPast:
         self._holder = holder
         self._start = start
         self._seen = seen
+        self._starts_limit = limit
         # For each shape, when it must have ended, and how much had been decided when that was asked.
         self._limits: dict[Alike, tuple[int, float]] = {}
         # How many starts and plans were made here: what fits is asked again after each.
@@ -129,10 +132,13 @@ class GoingPast:
         """Starts the gang if it may go past; when the next of its shape must have ended then."""
         if gang.id in self._seen or gang.id in self._snapshot.decided:
             return self._must_end_by(gang, alike)
+        if not self._starts_limit.is_open:
+            self._starts_limit.leave_over()
+            return -inf
         if is_grouped(gang):
             code = self._start_group(gang)
             if code:
-                self._holder.hold(gang, code)
+                self._holder.hold(gang, code, self._starts_limit)
             return -inf if code else inf
         limit = self._must_end_by(gang, alike)
         if self._snapshot.now + self._planner.runs_s(gang) <= limit and self._start_past(gang):
@@ -183,6 +189,9 @@ class GoingPast:
         fits = groups.fit_all(members, self._gate, planner.until(ends_at))
         if fits is None:
             return "group_incomplete_capacity"
+        if not self._starts_limit.admits(len(fits)):
+            self._starts_limit.leave_over()
+            return STARTS_LIMITED
         for member, found in fits:
             self._starts(member, found)
         return ""
@@ -239,7 +248,7 @@ class GoingPast:
             if waiting.job not in self._snapshot.decided and waiting.job not in self._seen:
                 gang = self._snapshot.gang(waiting.job)
                 if not is_grouped(gang):
-                    self._holder.hold(gang, self._code(gang, room))
+                    self._holder.hold(gang, self._code(gang, room), self._starts_limit)
         del untold[:done]
 
     def _tell_again(self, starts: Gang, room: int) -> None:
@@ -261,6 +270,8 @@ class GoingPast:
         free = self._snapshot.free
         if gang.gpus > room or (counts(free, gang) and self._lacks_room(gang, free)):
             return "insufficient_capacity"
+        if self._starts_limit.leaves_over:
+            return STARTS_LIMITED
         return "would_delay_planned_start"
 
     def _lacks_room(self, gang: Gang, free: FreeDevices) -> bool:

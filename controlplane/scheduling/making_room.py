@@ -24,27 +24,27 @@ class RoomMaker:
         self._gate = gate
         self._decisions = decisions
 
-    def make_room(self, gang: Gang, starts_with: int = 0) -> bool:
+    def make_room(self, gang: Gang, starts_with: int = 0, *, evicts: bool = True) -> bool:
         """Waits for those who are leaving, or makes others leave or move; False if neither helps.
 
         An elastic gang gets the most replicas that this brings it. `starts_with` is how many it could
-        start with at once: it waits only for more than these.
+        start with at once: it waits only for more than these. Unless it `evicts` it only waits.
         """
         if gang.elastic is not None:
-            return self._make_room_for_more(gang, starts_with)
+            return self._make_room_for_more(gang, starts_with, evicts=evicts)
         flavors = self._gate.flavors(gang)
         if self._some_are_leaving:
             for flavor in flavors:
                 found = self._fit_later(gang, flavor)
                 if found is not None:
                     return self._claim(gang, found)
-        return any(self._move_or_evict(gang, flavor) for flavor in flavors)
+        return evicts and any(self._move_or_evict(gang, flavor) for flavor in flavors)
 
     @property
     def _some_are_leaving(self) -> bool:
         return self._snapshot.coming is not self._snapshot.free or bool(self._snapshot.evicted)
 
-    def _make_room_for_more(self, gang: Gang, starts_with: int) -> bool:
+    def _make_room_for_more(self, gang: Gang, starts_with: int, *, evicts: bool) -> bool:
         assert gang.elastic is not None
         flavors, asked = self._gate.flavors(gang), replicas_asked(gang)
         low = max(gang.elastic[1], starts_with + 1)
@@ -61,12 +61,12 @@ class RoomMaker:
 
         later = most_replicas(low, asked, later_with) if self._some_are_leaving else None
         low = low if later is None else later[2] + 1
-        eviction = most_replicas(low, asked, evicted_with)
+        eviction = most_replicas(low, asked, evicted_with) if evicts else None
         if eviction is not None:
             return self._evict(*eviction)
         if later is not None:
             return self._claim(later[0], later[1])
-        if starts_with:
+        if starts_with or not evicts:
             return False
         least = scaled_gang(self._snapshot, gang)
         return any(self._move_or_evict(least, flavor) for flavor in flavors)

@@ -46,6 +46,7 @@ TIERS = {
     "fragmented": Tier.FRAGMENTATION,
     "blocked_by_head": Tier.AHEAD,
     "would_delay_planned_start": Tier.AHEAD,
+    "starts_limited": Tier.AHEAD,
 }
 
 
@@ -53,7 +54,8 @@ class Reason(Struct, frozen=True, kw_only=True):
     """One reason why a job is not running, with the numbers behind it.
 
     `by_domain` says for each domain of the topology how many ranks would fit. `helps` says what
-    would let the job start.
+    would let the job start. `limit` is the limit that was reached, and `until` the time at which the
+    reason ends by itself.
     """
 
     code: str
@@ -63,6 +65,8 @@ class Reason(Struct, frozen=True, kw_only=True):
     available: int | None = None
     by_domain: dict[str, str] = {}
     helps: str = ""
+    limit: int | None = None
+    until: float | None = None
 
 
 def reason(
@@ -73,6 +77,8 @@ def reason(
     available: int | None = None,
     by_domain: dict[str, str] | None = None,
     helps: str = "",
+    limit: int | None = None,
+    until: float | None = None,
 ) -> Reason:
     return Reason(
         code=code,
@@ -82,4 +88,6 @@ def reason(
         available=available,
         by_domain=by_domain or {},
         helps=helps,
+        limit=limit,
+        until=until,
     )

@@ -214,9 +214,19 @@ def _look(world: World, job: Job) -> Obstacle | None:
     found = _diagnosis(world, least)
     if found is None:
         return None
-    if _starts(Vacant(world, whole=True), gang, job):
+    grows = world.policy.autoscaled and found.code not in _OF_PRESENT_NODES
+    if grows or _starts(Vacant(world, whole=True), gang, job):
         return replace(found, remedy=Remedy.NODES)
     return found
+
+
+# Obstacles that no new node would remove: what is named is the policy's, or of a node by its name.
+_OF_PRESENT_NODES = (
+    "unknown_topology_level",
+    "pinned_node_absent",
+    "pinned_node_unavailable",
+    "pinned_devices_unavailable",
+)
 
 
 class _With(Snapshot):
@@ -288,7 +298,8 @@ def _too_large(world: World, group: str, jobs: Iterable[Job]) -> Obstacle | None
     gangs = [gang_alone(world, job) for job in jobs]
     if _all_start(Vacant(world), gangs):
         return None
-    later = _all_start(Vacant(world, whole=True), gangs)
+    grows = world.policy.autoscaled and _all_have_quota(Vacant(world), gangs)
+    later = grows or _all_start(Vacant(world, whole=True), gangs)
     return Obstacle(
         code="group_exceeds_cluster",
         remedy=Remedy.NODES if later else Remedy.OTHER,
@@ -311,6 +322,17 @@ def _all_start(vacant: Vacant, gangs: Iterable[Gang]) -> bool:
             return False
         vacant.hold(view, place)
         vacant.charge(gang, place.flavor)
+    return True
+
+
+def _all_have_quota(vacant: Vacant, gangs: Iterable[Gang]) -> bool:
+    """Whether all may hold what they need at the same time, wherever that is."""
+    gate = VacantGate(vacant)
+    for gang in gangs:
+        flavor = next((f for f in gate.flavors(gang) if not gate.code(gang, f)), None)
+        if flavor is None:
+            return False
+        vacant.charge(gang, flavor)
     return True
 
 

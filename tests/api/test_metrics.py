@@ -29,8 +29,8 @@ async def test_the_gauges_show_the_world(server: Server) -> None:
     assert numbers["muster_jobs{phase=Queued}"] == 1
     # With a node cordoned it could not start even if nothing ran.
     assert numbers["muster_jobs{phase=Unschedulable}"] == 1
-    assert numbers["muster_jobs_unschedulable{reason=insufficient_capacity}"] == 1
-    assert numbers["muster_gpus_unschedulable{reason=insufficient_capacity}"] == 16
+    assert numbers["muster_jobs_unschedulable{reason=insufficient_capacity}{remedy=nodes}"] == 1
+    assert numbers["muster_gpus_unschedulable{reason=insufficient_capacity}{remedy=nodes}"] == 16
     assert numbers["muster_jobs{phase=Failed}"] == 0
     assert numbers["muster_gpus{state=used}"] == 8
     assert numbers["muster_gpus{state=free}"] == 0

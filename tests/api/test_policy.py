@@ -27,6 +27,35 @@ async def test_a_policy_that_makes_no_sense_is_refused(server: Server) -> None:
     assert (status, told["code"]) == (422, "invalid_body")
 
 
+async def test_a_limit_on_starts_holds_gangs_back_and_says_so(server: Server) -> None:
+    limit = {"starts_per_cycle_max": 1, "cycle_s": 3600.0}
+    status, told = await server.call("PUT", "/v1/policy", limit)
+    assert (status, told["starts_per_cycle_max"], told["cycle_s"]) == (200, 1, 3600.0)
+    for name in ("one", "two"):
+        await server.call("POST", "/v1/jobs", native(name, gpus=1))
+
+    _, told = await server.call("GET", "/v1/jobs/default/two/why")
+    reason = told["reasons"][0]
+    assert (reason["code"], reason["limit"]) == ("starts_limited", 1)
+    assert reason["until"] > 0
+    status, told = await server.call("PUT", "/v1/policy", {"starts_per_cycle_max": 0})
+    assert (status, told["code"]) == (422, "invalid_policy")
+
+    await server.call("PUT", "/v1/policy", {})
+    _, told = await server.call("GET", "/v1/jobs/default/two")
+    assert told["job"]["phase"] != "Queued"
+
+
+async def test_a_large_gang_waits_for_the_nodes_of_an_autoscaler(server: Server) -> None:
+    large = native("large", replicas=100, gpus=8)
+    assert (await server.call("POST", "/v1/jobs", large))[1]["code"] == "can_never_fit"
+    await server.call("PUT", "/v1/policy", {"autoscaled": True})
+    assert (await server.call("POST", "/v1/jobs", large))[0] == 201
+    _, told = await server.call("GET", "/v1/jobs/default/large")
+    assert told["job"]["phase"] == "Unschedulable"
+    assert told["obstacle"]["remedy"] == "nodes"
+
+
 async def test_a_queue_has_quota_and_a_parent(server: Server) -> None:
     await server.call("PUT", "/v1/queues/lab", {})
     body = {"nominal": 4, "parent": "lab", "borrow_max": 2, "preempt": {"reclaim": "any"}}

@@ -96,6 +96,18 @@ def test_queues_and_the_policy_are_set_by_key_and_value(muster: Muster) -> None:
     found = muster("policy", "get", "-o", "json").json
     assert (found["discipline"], found["levels"]) == ("strict_fifo", ["rack"])
 
+    muster("policy", "set", "starts_per_cycle_max=5", "cycle_s=2.5", "autoscaled=true")
+    found = muster("policy", "get", "-o", "json").json
+    settings = (found["starts_per_cycle_max"], found["cycle_s"], found["autoscaled"])
+    assert settings == (5, 2.5, True)
+    refused = muster("policy", "set", "starts_per_cycle_max=0")
+    assert refused.code == 2
+    assert "nothing would ever start" in refused.err
+    muster("policy", "set", "starts_per_cycle_max=", "cycle_s=", "autoscaled=")
+    found = muster("policy", "get", "-o", "json").json
+    settings = (found["starts_per_cycle_max"], found["cycle_s"], found["autoscaled"])
+    assert settings == (None, 1.0, False)
+
     assert "research deleted" in muster("queue", "delete", "research").out
 
 

@@ -423,3 +423,60 @@ def test_a_pin_to_devices_that_are_sick_waits_for_them():
     assert given.obstacle("p").code == "pinned_devices_unavailable"
     given.does(c.ReportNode(node=TWO[0]))
     assert given.world.jobs["p"].attempt.placement == (Slot("n1", (2,)),)
+
+
+# ---------------------------------------------------------------- autoscaled clusters
+
+AUTOSCALED = Policy(autoscaled=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "spec"),
+    [
+        ("rank_exceeds_node", gang(1, 5)),
+        ("insufficient_capacity", gang(3, 4)),
+        ("no_matching_node", gang(flavors=("B300",))),
+        ("no_matching_node", gang(selector={"zone": "z"})),
+        ("topology_unsatisfied", gang(2, 4, topology=TopologyAsk(required="rack"))),
+    ],
+)
+def test_what_an_autoscaler_could_bring_is_set_aside_for_nodes(code, spec):
+    given = Cluster(*TWO, policy=AUTOSCALED).submits("large", spec)
+    assert given.phase("large") is Phase.UNSCHEDULABLE
+    assert (given.obstacle("large").code, given.obstacle("large").remedy) == (code, Remedy.NODES)
+    assert gpus_wanted(given.world) == spec.gpu_milli // 1_000
+    # Nothing waits behind it.
+    given.submits("small", gang())
+    assert given.phase("small") is Phase.STARTING
+
+
+def test_a_gang_starts_when_the_autoscaler_has_brought_its_nodes():
+    given = Cluster(*TWO, policy=AUTOSCALED).submits("large", gang(3, 4))
+    given.does(c.ReportNode(node=info("n3")))
+    assert given.phase("large") is Phase.STARTING
+
+
+def test_an_autoscaler_changes_no_ceiling_and_no_name():
+    """What more nodes would not help is refused, or has another remedy, as elsewhere."""
+    given = Cluster(*TWO, policy=AUTOSCALED, queues=[Queue("q", gpus_max=2)])
+    refused = given.refuses(
+        c.SubmitJob(id="x", job="x", namespace="d", name="x", spec=gang(3, 1, queue="q"))
+    )
+    assert refused.code == "can_never_fit"
+    given.submits("pinned", gang(node="n9"))
+    assert given.obstacle("pinned").remedy is Remedy.OTHER
+
+
+@pytest.mark.parametrize(("gpus_max", "remedy"), [(None, Remedy.NODES), (8, Remedy.OTHER)])
+def test_a_group_waits_for_nodes_unless_its_quota_is_too_small(gpus_max, remedy):
+    given = Cluster(*TWO, policy=AUTOSCALED, queues=[Queue("q", gpus_max=gpus_max)])
+    for name in ("a", "b", "c"):
+        given.submits(name, gang(1, 4, queue="q", group="g", group_size=3))
+    found = given.obstacle("a")
+    assert (found.code, found.remedy) == ("group_exceeds_cluster", remedy)
+
+
+def test_without_the_autoscaler_the_remedy_is_another_one():
+    given = Cluster(*TWO, policy=AUTOSCALED).submits("large", gang(3, 4))
+    given.does(c.SetPolicy(id="p", policy=Policy()))
+    assert given.obstacle("large").remedy is Remedy.OTHER

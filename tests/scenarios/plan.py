@@ -113,8 +113,20 @@ def _cluster(dice: Random, seed: int) -> ClusterModel:
 # ---------------------------------------------------------------- policy and queues
 
 
+# How many gangs may start in one scheduling cycle, and how long that is.
+_STARTS: tuple[tuple[int | None, float], ...] = (
+    *[(None, 1.0)] * 4, (1, 2.0), (1, 10.0), (2, 30.0), (4, 120.0),
+)  # fmt: skip
+
+
 def drawn_policy(dice: Random) -> Policy:
+    # Dice of its own, so that the rest of a world is what it is without a limit.
+    own = Random()
+    own.setstate(dice.getstate())
+    starts, cycle_s = own.choice(_STARTS)
     return Policy(
+        starts_per_cycle_max=starts,
+        cycle_s=cycle_s,
         discipline=dice.choice(list(Discipline)),
         model=dice.choice(list(QuotaModel)),
         preempt=_preempt(dice),

@@ -48,6 +48,7 @@ def test_plans_use_everything() -> None:
     assert len(steps) >= len(ACTIONS) - 4
     assert not set(LEFT_OUT) - set(SHAPES)
     assert any(plan.stops for plan in plans)
+    assert {plan.policy.starts_per_cycle_max for plan in plans} >= {None, 1, 2, 4}
 
 
 def test_what_is_rare_is_met() -> None:
@@ -63,6 +64,7 @@ def test_what_is_rare_is_met() -> None:
         e.PolicySet,
         e.JobAmended,
         e.ProtectionEnded,
+        e.CycleEnded,
     }
 
 

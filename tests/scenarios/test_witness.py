@@ -174,3 +174,37 @@ def test_a_job_that_ends_twice():
 def test_a_job_that_waits_and_still_holds_devices():
     log = Log(*nodes(1), submitted("a", single()), e.GangPlaced("a", 1, (Slot("n0", (0,)),)))
     log.breaks("holds devices of its last attempt", e.JobRequeued("a"))
+
+
+def limited(most: int, cycle_s: float = 10.0) -> e.PolicySet:
+    return e.PolicySet(Policy(starts_per_cycle_max=most, cycle_s=cycle_s))
+
+
+def placed(job: str, device: int) -> e.GangPlaced:
+    return e.GangPlaced(job, 1, on(("n0", (device,))))
+
+
+def test_more_starts_than_a_cycle_may_have():
+    names = ("a", "b", "c")
+    log = Log(limited(2), *nodes(4), *(submitted(name, single()) for name in names))
+    log.add(placed("a", 0)).add(placed("b", 1), at=5.0)
+    log.breaks("at most 2 may", placed("c", 2), at=9.9)
+
+
+def test_a_start_in_the_next_cycle():
+    log = Log(limited(1), *nodes(4), submitted("a", single()), submitted("b", single()))
+    log.add(placed("a", 0)).add(placed("b", 1), at=10.0)
+
+
+def test_a_group_that_is_larger_than_the_limit():
+    of = single(scheduling=Scheduling(group="g", group_size=2))
+    log = Log(limited(1), *nodes(4), submitted("a", of), submitted("b", of))
+    log.add(placed("a", 0), placed("b", 1))
+    log.add(submitted("c", single()))
+    log.breaks("at most 1 may", placed("c", 2), at=1.0)
+
+
+def test_more_evictions_than_gangs_that_may_start():
+    log = Log(limited(1), *nodes(4), submitted("a", single()), submitted("b", single()))
+    log.add(e.GangHeld("a", "waiting_for_victims", ""))
+    log.breaks("at most 1 may", e.GangHeld("b", "waiting_for_victims", ""))

@@ -12,9 +12,11 @@ anew, each time), so that a clever index that is wrong has no twin here. It asse
   past leaves no device idle that the first in line could use;
 - nobody is evicted who is safe, or where nobody may evict;
 - the gangs of a group start together;
+- no more gangs start in a scheduling cycle, or have others evicted, than the policy allows;
 - a job ends once.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -96,6 +98,9 @@ class Witness:
         self._nodes_gone: set[str] = set()
         # The groups of which a gang was placed in this batch.
         self._groups: set[str] = set()
+        # When the scheduling cycle began, and the gangs that were admitted in it.
+        self._cycle_at = -math.inf
+        self._admitted: list[str] = []
         self._handlers: dict[type[e.Event], Callable[..., None]] = {
             e.JobSubmitted: self._submitted,
             e.JobRequeued: self._requeued,
@@ -170,7 +175,10 @@ class Witness:
             job.queued_as = recorded.position
 
     def _held(self, event: e.GangHeld, recorded: e.Recorded) -> None:
-        self.jobs[event.job].claimed = event.code == _CLAIMED
+        job = self.jobs[event.job]
+        if event.code == _CLAIMED and not job.claimed:
+            self._count(event.job, recorded.at)
+        job.claimed = event.code == _CLAIMED
 
     def _set_aside(self, event: e.JobUnschedulable, recorded: e.Recorded) -> None:
         job = self.jobs[event.job]
@@ -185,6 +193,7 @@ class Witness:
         assert event.attempt == job.attempt + 1, f"{event.job}: attempts are counted one by one"
         self._check_size(job, len(event.placement))
         self._check_order(event.job, job)
+        self._count(event.job, recorded.at)
         job.attempt, job.flavor = event.attempt, event.flavor
         job.safe_until = event.safe_until
         job.waiting = job.claimed = False
@@ -325,7 +334,36 @@ class Witness:
         del self.queues[event.name]
 
     def _policy_set(self, event: e.PolicySet, recorded: e.Recorded) -> None:
-        self.policy = event.policy
+        known, policy = self.policy, event.policy
+        if (known.starts_per_cycle_max, known.cycle_s) != (
+            policy.starts_per_cycle_max,
+            policy.cycle_s,
+        ):
+            self._cycle_at = -math.inf
+        self.policy = policy
+
+    # -- the limit on starts -------------------------------------------------------------------
+
+    def _count(self, job_id: str, at: float) -> None:
+        most = self.policy.starts_per_cycle_max
+        if most is None:
+            return
+        if at >= self._cycle_at + self.policy.cycle_s:
+            self._cycle_at, self._admitted = at, []
+        self._admitted.append(job_id)
+        groups = {self.jobs[i].spec.scheduling.group for i in self._admitted if i in self.jobs}
+        one_group = len(groups) == 1 and "" not in groups
+        assert len(self._admitted) <= most or one_group, (
+            f"{self._admitted} start in one cycle, and at most {most} may"
+        )
+
+    def _is_limited(self, at: float) -> bool:
+        """Whether gangs may have to wait for the next cycle, though they fit."""
+        most = self.policy.starts_per_cycle_max
+        if most is None or at >= self._cycle_at + self.policy.cycle_s:
+            return False
+        grouped = any(j.waiting and j.spec.scheduling.group for j in self.jobs.values())
+        return len(self._admitted) >= most or grouped
 
     # -- devices and places --------------------------------------------------------------------
 
@@ -564,6 +602,8 @@ class Witness:
 
     def _check_nothing_idle(self, last: e.Recorded) -> None:
         """Without quotas, claims and fences: who may go past others and fits, does not wait."""
+        if self._is_limited(last.at):
+            return
         if any(q.parent or q.nominal is not None or q.flavors for q in self.queues.values()):
             return
         holders = [job for job in self.jobs.values() if job.holding]
