@@ -159,6 +159,10 @@ def _cluster(dice: Random, seed: int) -> dict[str, Any]:
 
 
 def _policy(dice: Random) -> c.SetPolicy:
+    # Dice of its own, so that the rest of a world is what it is without a limit.
+    own = Random()
+    own.setstate(dice.getstate())
+    starts = own.choice([None, 1, 2])
     return c.SetPolicy(
         id="policy",
         actor="root",
@@ -167,6 +171,8 @@ def _policy(dice: Random) -> c.SetPolicy:
             preempt=Preempt(within_queue=dice.choice(list(WithinQueue))),
             protected_s=dice.choice([0.0, 300.0]),
             quarantine_after=dice.choice([None, 3]),
+            starts_per_cycle_max=starts,
+            cycle_s=60.0,
         ),
     )
 
