@@ -45,6 +45,8 @@ async def test_a_job_without_room_would_wait(server: Server) -> None:
             "available": 8,
             "by_domain": {},
             "helps": "8 more GPUs become free",
+            "limit": None,
+            "until": None,
         }
     ]
 

@@ -12,12 +12,13 @@ SUBMIT = ("submit", "pytorchjob", "--name", "bert", "--image", "train:1", "--wor
 
 
 def test_flags_become_one_annotation_that_the_server_understands(muster: Muster) -> None:
+    device = ("--device", "rdma/hca=1")
     words = (
-        *SUBMIT, "--data", "results:/results", "--device", "rdma/hca=1",
+        *SUBMIT, "--data", "results:/results",
         "--sync-source", "https://git.example/team/train.git", "--sync-ref", "main",
         "--tensorboard", "--logdir", "/results/logs",
     )  # fmt: skip
-    manifest = muster(*words, "--dry-run", "-o", "json", "python", "train.py").json
+    manifest = muster(*words, *device, "--dry-run", "-o", "json", "python", "train.py").json
     told = json.loads(manifest["metadata"]["annotations"]["muster.dev/supplies"])
     assert told == {
         "resources": {"rdma/hca": "1"},
@@ -26,6 +27,8 @@ def test_flags_become_one_annotation_that_the_server_understands(muster: Muster)
         "tensorboard": {"log_dir": "/results/logs"},
     }
     assert "/results" not in json.dumps(manifest["spec"]), "it is mounted once"
+    ran = muster(*words, *device, "python", "train.py")
+    assert (ran.code, "rdma/hca, which no node has" in ran.err) == (103, True)
     assert muster(*words, "python", "train.py").code == 0
     shown = muster("tensorboard", "bert").out
     assert "kubectl port-forward -n default service/bert-tensorboard 6006:80" in shown
