@@ -14,7 +14,7 @@ RUNTIME := $(VENV)/.runtime
 STAMP   := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-slow test-worlds test-planted test-cluster cluster-up cluster-down bench \
+.PHONY: help venv check test test-slow test-browser test-worlds test-planted test-cluster cluster-up cluster-down bench \
   bench-cluster demo up docs crds format lock clean
 
 help: ## Show this list.
@@ -61,6 +61,10 @@ test: $(STAMP) ## The tests that need nothing but this machine, quick ones only.
 test-slow: $(STAMP) ## The long scenarios and properties.
 	$(BIN)/pytest -m "slow and not cluster" $(ON_ALL_CORES)
 
+test-browser: $(STAMP) ## Everything about the dashboard, in Debian's Chromium.
+	$(BIN)/pytest -m "not cluster" tests/api/test_dashboard.py tests/api/test_dashboard_client.py \
+	  tests/api/test_dashboard_studies.py
+
 test-worlds: $(STAMP) ## Of those all in virtual time: thousands of worlds, forks, logs decided again.
 	$(BIN)/pytest -m "slow and not cluster" $(ON_ALL_CORES) tests/scenarios/test_scenarios.py \
 	  tests/scenarios/test_wide_worlds.py tests/incidents
@@ -93,7 +97,7 @@ up: $(RUNTIME) ## Start the control plane with everything embedded.
 
 docs: $(STAMP) ## Make docs/states.md, docs/kinds.md and docs/whatif.md again from the code.
 	$(BIN)/python docs/draw_states.py
-	$(BIN)/python docs/tell.py docs/incidents.md
+	$(BIN)/python docs/run_commands.py docs/incidents.md
 	$(BIN)/python docs/draw_kinds.py
 	$(BIN)/python docs/draw_whatif.py
 

@@ -1,1 +1,1 @@
-"""The HTTP API: parse, submit, answer. It decides nothing."""
+"""The HTTP API: parse a request, submit a command or ask a question, answer. It decides nothing."""

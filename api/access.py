@@ -1,10 +1,11 @@
-"""Who may ask.
+"""Authentication: which requests the server accepts, and in whose name.
 
-A server that only its own machine can reach and that was given no token asks for none, but then
-every page that a browser there shows could reach it too: so the Host header must name the machine itself (against names that
-an attacker points at 127.0.0.1), and a page of another site may change nothing. A server with
-tokens asks everybody for one, on loopback too; of tokens only the SHA-256 is kept, which is enough
-for secrets that are as random as keys.
+A server without tokens must listen on a loopback address, and accepts requests without a token. Any
+page in a browser on that machine could then reach it. Two checks prevent this: the Host header must
+name the machine itself (against DNS names that an attacker points at 127.0.0.1), and a request that
+a page of another site sends must not change anything. A server with tokens requires one in every
+request, on loopback too. Only the SHA-256 of a token is kept, which suffices for secrets that are
+as random as keys.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 
-from controlplane.errors import Rejected
+from controlplane.model.errors import Rejected
 
 LOCAL_ACTOR = "local"
 _ACTOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
@@ -27,7 +28,7 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Whose token it is, and the SHA-256 of the token itself."""
+    """A token's actor, and the SHA-256 of the token itself."""
 
     actor: str
     sha256: bytes
@@ -47,14 +48,14 @@ def token_hash(secret: str) -> bytes:
 
 class Access:
     def __init__(self, tokens: Iterable[Token] = (), *, bound_to: str = "127.0.0.1") -> None:
-        """`bound_to` is the address that the server listens on."""
+        """Accept `tokens`; `bound_to` is the address that the server listens on."""
         self._tokens = tuple(tokens)
         self._is_local = is_loopback(bound_to)
         if not self._is_local and not self._tokens:
             raise ValueError(f"a server on {bound_to} needs a token for those who may ask")
 
     def actor(self, request: web.Request) -> str:
-        """Who asks; raises Rejected if nobody who may."""
+        """Return the actor of `request`; raise Rejected if it may not ask."""
         if self._is_local and not _names_loopback(request.headers.get(hdrs.HOST, "")):
             raise Rejected("host_not_allowed", "ask for localhost or a loopback address")
         if request.method not in _SAFE_METHODS:
@@ -69,7 +70,7 @@ class Access:
     def _holder(self, authorization: str) -> str:
         scheme, _, secret = authorization.partition(" ")
         given = token_hash(secret.strip())
-        # Every token is compared, so the time it takes tells nothing.
+        # Compare with every token, so that the time taken reveals nothing.
         holders = [t.actor for t in self._tokens if hmac.compare_digest(t.sha256, given)]
         if scheme.lower() != "bearer" or not holders:
             raise Rejected("token_needed", "the token is not valid")
@@ -77,7 +78,7 @@ class Access:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens on it."""
+    """Return whether only this machine can reach a server that listens on `host`."""
     if host == "localhost":
         return True
     try:
@@ -96,7 +97,10 @@ def _names_loopback(host: str) -> bool:
 
 
 def _refuse_other_sites(request: web.Request) -> None:
-    """Browsers say which page sends a request that changes something; programs do not."""
+    """Raise Rejected for a change that a page of another site requests.
+
+    Browsers name the page behind such a request in its headers; other programs do not.
+    """
     origin = request.headers.get(hdrs.ORIGIN)
     if origin is not None and origin.partition("://")[2] != request.headers.get(hdrs.HOST):
         raise Rejected("cross_origin", "the Origin header names another site")

@@ -1,63 +1,81 @@
-"""make_app: every route in one table, and the parts that answer them."""
+"""make_app: every route in one table, and the components that answer them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from aiohttp import web
 
-from api import (
-    convert,
-    dashboard,
-    docs,
-    events,
-    forecasts,
-    health,
-    incidents,
-    job_changes,
-    jobs,
-    manifests,
-    nodes,
-    past,
-    pods,
-    queues,
-    studies,
-    telemetry,
-)
+from api import dashboard, docs, health
 from api.access import ACCESS, Access
-from api.control import CONTROL, Control
+from api.cluster import about as about_cluster
+from api.cluster import faults, line, nodes, queues, telemetry
+from api.cluster.about import ABOUT, AboutCluster
+from api.cluster.line import LINES
+from api.cluster.telemetry import HISTORY, TELEMETRY
 from api.docs import OPENAPI, write_openapi
-from api.door import REQUESTS_MAX, Door
-from api.forecasts import FORECASTS, Forecaster
-from api.forwarding import FORWARDER, Forwarder
-from api.headers import TIME_HEADER
-from api.jobs import CLUSTER
+from api.engine.engine_client import ENGINE, EngineClient
+from api.engine.leader_proxy import FORWARDER, Forwarder
+from api.history import (
+    annotations,
+    events,
+    history,
+    incident_report,
+    incidents,
+    past,
+    story,
+    timeline,
+)
+from api.history.annotations import ANNOTATIONS, AnnotationBook
+from api.history.answer_cache import ANSWERS, AnswerCache
+from api.history.history_index import HISTORY_FOLLOWER, HistoryFollower
+from api.history.past import PAST, Past
+from api.history.past_worlds import PAST_WORLDS, PastWorlds
+from api.history.sse_feed import FEED, Feed, FeedLimits
+from api.jobs import bulk, convert, job_changes, job_counts, jobs, manifests, pods
+from api.jobs.jobs import CLUSTER
 from api.metrics import METRICS, Metrics
-from api.past import PAST, Past
+from api.middleware import REQUESTS_MAX, Gatekeeper
+from api.requests.bodies import BODIES, BODY_BYTES_MAX, BODY_S_MAX, Bodies
+from api.requests.headers import TIME_HEADER
 from api.routes import Route
-from api.stream import FEED, Feed, FeedLimits
-from api.study_desk import DESK, Desk
-from api.telemetry import HISTORY, TELEMETRY
-from api.wire import BODIES, BODY_BYTES_MAX, BODY_S_MAX, Bodies
+from api.studies import forecasts, forks, outlooks, studies
+from api.studies.forecasts import FORECASTS, Forecaster
+from api.studies.outlooks import OUTLOOKS, OutlookKeeper
+from api.studies.previews import PREVIEWS, Previewer
+from api.studies.study_runner import STUDY_RUNNER, StudyRunner
 from controlplane.ports import Cluster, Telemetry, TelemetryHistory
 
 Signal = Callable[[web.Request, web.StreamResponse], Awaitable[None]]
 
 ROUTES: tuple[Route, ...] = (
+    *bulk.ROUTES,
     *jobs.ROUTES,
     *pods.ROUTES,
     *job_changes.ROUTES,
+    *job_counts.ROUTES,
     *convert.ROUTES,
     *manifests.ROUTES,
+    *about_cluster.ROUTES,
     *nodes.ROUTES,
+    *faults.ROUTES,
+    *line.ROUTES,
     *queues.ROUTES,
     *telemetry.ROUTES,
     *events.ROUTES,
+    *story.ROUTES,
     *past.ROUTES,
+    *history.ROUTES,
+    *timeline.ROUTES,
     *forecasts.ROUTES,
+    *outlooks.ROUTES,
     *studies.ROUTES,
+    *forks.ROUTES,
     *incidents.ROUTES,
+    *incident_report.ROUTES,
+    *annotations.ROUTES,
     *health.ROUTES,
     *docs.ROUTES,
     *dashboard.ROUTES,
@@ -66,7 +84,7 @@ ROUTES: tuple[Route, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much the outside may ask of the server at once."""
+    """Limits on what clients may ask of the server at once."""
 
     requests_max: int = REQUESTS_MAX
     body_bytes_max: int = BODY_BYTES_MAX
@@ -75,7 +93,7 @@ class Limits:
 
 
 def make_app(
-    control: Control,
+    engine_client: EngineClient,
     cluster: Cluster,
     access: Access | None = None,
     *,
@@ -85,36 +103,47 @@ def make_app(
     more: tuple[Route, ...] = (),
     source: Telemetry | None = None,
     history: TelemetryHistory | None = None,
+    about: AboutCluster | None = None,
 ) -> web.Application:
-    """The application. Without `access` it is for a server on a loopback address.
+    """Build the application. Without `access` it suits only a server on a loopback address.
 
-    `cluster` is asked for the lines that ranks wrote; `now` is the engine's clock, which every
-    answer shows; `more` are routes of other rooms; `source` gives the readings of devices and links,
-    and `history` those of the past.
+    `cluster` returns the log lines of ranks; `now` is the engine's clock, whose time every answer
+    carries; `more` are additional routes; `source` supplies current readings of devices and links,
+    and `history` those of the past; `about` says what kind of cluster it is.
     """
     limits = limits or Limits()
     routes = (*ROUTES, *more)
-    door = Door(routes, requests_max=limits.requests_max)
-    app = web.Application(middlewares=[door.enter], client_max_size=limits.body_bytes_max)
-    app[CONTROL] = control
+    gatekeeper = Gatekeeper(routes, requests_max=limits.requests_max)
+    app = web.Application(middlewares=[gatekeeper.enter], client_max_size=limits.body_bytes_max)
+    app[ENGINE] = engine_client
     app[CLUSTER] = cluster
     if source is not None:
         app[TELEMETRY] = source
     if history is not None:
         app[HISTORY] = history
+    app[ABOUT] = about or AboutCluster(release=release)
     app[ACCESS] = access or Access()
     app[BODIES] = Bodies(wait_s_max=limits.body_s_max)
-    app[FEED] = Feed(control.log, limits.feed)
+    app[FEED] = Feed(engine_client.log, limits.feed)
     app[METRICS] = Metrics()
-    app[PAST] = Past(control.log)
+    app[PAST] = Past(engine_client.log)
+    app[HISTORY_FOLLOWER] = HistoryFollower(engine_client.log, now)
+    app[PAST_WORLDS] = PastWorlds(engine_client.log, app[HISTORY_FOLLOWER])
     app[OPENAPI] = write_openapi(routes, release=release)
     app[FORECASTS] = Forecaster(now)
-    app[DESK] = Desk()
+    app[OUTLOOKS] = OutlookKeeper()
+    app[PREVIEWS] = Previewer()
+    app[ANSWERS] = AnswerCache()
+    app[LINES] = AnswerCache(fresh_s=line.FRESH_S)
+    app[STUDY_RUNNER] = StudyRunner()
     app[FORWARDER] = Forwarder()
-    control.listen(app[METRICS].record)
-    control.listen(app[FORECASTS].record)
-    control.listen(app[FEED].publish)
-    control.on_skip(app[FEED].begin_at)
+    app[ANNOTATIONS] = AnnotationBook()
+    engine_client.listen(app[METRICS].record)
+    engine_client.listen(app[FORECASTS].record)
+    engine_client.listen(faults.injector(cluster))
+    engine_client.listen(app[HISTORY_FOLLOWER].record)
+    engine_client.listen(app[FEED].publish)
+    engine_client.on_skip(app[FEED].begin_at)
     for each in routes:
         app.router.add_route(each.method, each.path, each.handler)
         if each.method == "GET":
@@ -122,6 +151,7 @@ def make_app(
     if now is not None:
         app.on_response_prepare.append(_stamp(now))
     app.cleanup_ctx.append(_run_feed)
+    app.cleanup_ctx.append(_run_history)
     app.on_shutdown.append(_close_feed)
     app.on_cleanup.append(_close_desk)
     app.on_cleanup.append(_close_forwarder)
@@ -129,7 +159,10 @@ def make_app(
 
 
 def _stamp(now: Callable[[], float]) -> Signal:
-    """Every answer carries the clock's time: a client cannot know it where time runs fast."""
+    """Return a signal that adds the clock's time to every answer.
+
+    A client cannot know that time where the clock runs faster than real time.
+    """
 
     async def stamp(request: web.Request, response: web.StreamResponse) -> None:
         response.headers[TIME_HEADER] = f"{now():.3f}"
@@ -138,7 +171,19 @@ def _stamp(now: Callable[[], float]) -> Signal:
 
 
 async def _run_feed(app: web.Application) -> AsyncIterator[None]:
-    task = asyncio.create_task(app[FEED].run())
+    async with _in_background(app[FEED].run()):
+        yield
+
+
+async def _run_history(app: web.Application) -> AsyncIterator[None]:
+    async with _in_background(app[HISTORY_FOLLOWER].run()):
+        yield
+
+
+@asynccontextmanager
+async def _in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run `work` until the block ends."""
+    task = asyncio.create_task(work)
     yield
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -154,4 +199,4 @@ async def _close_forwarder(app: web.Application) -> None:
 
 
 async def _close_desk(app: web.Application) -> None:
-    await app[DESK].close()
+    await app[STUDY_RUNNER].close()

@@ -1,7 +1,7 @@
-"""The dashboard: one page, its style and its modules, as they lie in `static/dashboard`.
+"""The dashboard: one page, its style sheets and its modules, as stored in `static/dashboard`.
 
-They are read once, and fetch nothing from elsewhere. Whoever may see them need not be asked; what
-they show they ask for with the person's own token.
+The files are read once and load nothing from other hosts. They are served without a token; the data
+that they show is requested with the user's own token.
 """
 
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from pathlib import Path
 
 from aiohttp import web
 
-from api.headers import HEADERS
+from api.requests.headers import HEADERS
 from api.routes import NoQuery, Route, route
 
 _FOLDER = Path(__file__).parent / "static" / "dashboard"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-# Only what this server itself gives may run, and be asked.
+# The page may load scripts from this server only, and send requests to it only.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -22,8 +22,12 @@ _POLICY = (
 
 
 def _read() -> Mapping[str, tuple[bytes, str]]:
-    """Every file by its name, with what it is."""
-    return {path.name: (path.read_bytes(), _TYPES[path.suffix]) for path in _FOLDER.iterdir()}
+    """Return every file by its path below the folder, with its content and its media type."""
+    files = sorted(path for path in _FOLDER.rglob("*") if path.suffix in _TYPES)
+    return {
+        path.relative_to(_FOLDER).as_posix(): (path.read_bytes(), _TYPES[path.suffix])
+        for path in files
+    }
 
 
 FILES = _read()
@@ -34,7 +38,7 @@ async def get_page(request: web.Request, query: NoQuery) -> web.Response:
 
 
 async def get_file(request: web.Request, query: NoQuery) -> web.Response:
-    name = request.match_info["file"]
+    name = "/".join(request.match_info.values())
     if name not in FILES:
         raise web.HTTPNotFound
     return _answer(name)
@@ -55,8 +59,11 @@ ROUTES: tuple[Route, ...] = (
         "GET", "/", get_page, "The dashboard",
         query=NoQuery, answers={200: str}, is_open=True, is_shown=False,
     ),
-    route(
-        "GET", "/static/{file}", get_file, "What the dashboard is made of",
-        query=NoQuery, answers={200: str}, is_open=True, is_shown=False,
+    *(
+        route(
+            "GET", path, get_file, "What the dashboard is made of",
+            query=NoQuery, answers={200: str}, is_open=True, is_shown=False,
+        )
+        for path in ("/static/{file}", "/static/{folder}/{file}")
     ),
 )  # fmt: skip

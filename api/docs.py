@@ -1,4 +1,4 @@
-"""The API's own description: /docs and /openapi.json. They fetch nothing from elsewhere."""
+"""The API's description: /docs and /openapi.json. The pages load nothing from other hosts."""
 
 import base64
 import hashlib
@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from api.headers import HEADERS
 from api.openapi import make_openapi
+from api.requests.headers import HEADERS
 from api.routes import NoQuery, Route, answer_bytes, route
 
 _STATIC = Path(__file__).parent / "static"
@@ -19,7 +19,7 @@ OPENAPI = web.AppKey("openapi", bytes)
 
 
 class Page:
-    """A file with its script and style inside, and the policy that lets only those two run."""
+    """An HTML file with inline script and style, and the policy that allows only those two."""
 
     def __init__(self, name: str) -> None:
         text = (_STATIC / name).read_text("utf-8")
@@ -36,7 +36,7 @@ class Page:
                 "base-uri 'none'",
                 "form-action 'none'",
                 "frame-ancestors 'none'",
-                *(f"{tag}-src {' '.join(found)}" for tag, found in hashes.items() if found),
+                *(f"{tag}-src {' '.join(sources)}" for tag, sources in hashes.items() if sources),
             ]
         )
 

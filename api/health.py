@@ -1,17 +1,17 @@
-"""Is it alive, is it ready, and what are its numbers."""
+"""Liveness, readiness and metrics."""
 
 from aiohttp import web
 from msgspec import Struct
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from api.control import CONTROL, Control, Role, Unavailable
-from api.headers import HEADERS
+from api.engine.engine_client import ENGINE, EngineClient, ReplicaRole, Unavailable
+from api.history.sse_feed import FEED
 from api.metrics import METRICS, numbers_of
+from api.requests.headers import HEADERS
 from api.routes import NoQuery, Route, answer, route
-from api.stream import FEED
-from controlplane.queries import first_quarantined
+from controlplane.queries.queries import first_quarantined
 
-# At most so many quarantined jobs are named.
+# The maximum number of quarantined jobs that an answer names.
 QUARANTINED_MAX = 20
 
 
@@ -20,10 +20,11 @@ class Health(Struct, frozen=True):
 
 
 class Readiness(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`role` is leader, standby or taking over; `leader` is where the leader answers, if that is known.
+    """Whether the control plane can answer.
 
-    `quarantined` are the first jobs, as NAMESPACE/NAME, that stopped the control plane and were set
-    aside; it is left out when there are none.
+    `role` is leader, standby or taking over; `leader` is the leader's URL, if it is known.
+    `quarantined` names the first jobs, as NAMESPACE/NAME, that stopped the control plane and were
+    quarantined; it is left out when there are none.
     """
 
     status: str
@@ -38,29 +39,29 @@ async def get_health(request: web.Request, query: NoQuery) -> web.Response:
 
 
 async def get_readiness(request: web.Request, query: NoQuery) -> web.Response:
-    control = request.app[CONTROL]
-    return answer(await _readiness(control))
+    engine_client = request.app[ENGINE]
+    return answer(await _readiness(engine_client))
 
 
 async def get_leadership(request: web.Request, query: NoQuery) -> web.Response:
-    control = request.app[CONTROL]
-    if not control.leads:
-        where = f"; {control.leader} does" if control.leader else ""
+    engine_client = request.app[ENGINE]
+    if not engine_client.leads:
+        where = f"; {engine_client.leader} does" if engine_client.leader else ""
         raise Unavailable(f"this one does not lead{where}")
-    return answer(await _readiness(control))
+    return answer(await _readiness(engine_client))
 
 
-async def _readiness(control: Control) -> Readiness:
-    role = control.role
-    if control.takes_over_from is not None and role is Role.NEITHER:
-        # Questions wait for the new leader, and it will not be long.
+async def _readiness(engine_client: EngineClient) -> Readiness:
+    role = engine_client.role
+    if engine_client.takes_over_from is not None and role is ReplicaRole.NEITHER:
+        # Questions wait for the new leader, which needs only a short time.
         return Readiness(
-            status="ready", role="taking over", leader="", position=control.takes_over_from
+            status="ready", role="taking over", leader="", position=engine_client.takes_over_from
         )
-    if role is Role.NEITHER:
+    if role is ReplicaRole.NEITHER:
         raise Unavailable("no engine leads here at the moment, and no log is followed")
-    leader = control.address if role is Role.LEADER else control.leader
-    position, quarantined = await control.ask(
+    leader = engine_client.address if role is ReplicaRole.LEADER else engine_client.leader
+    position, quarantined = await engine_client.ask(
         lambda world: (world.position, first_quarantined(world, QUARANTINED_MAX))
     )
     return Readiness(
@@ -74,14 +75,14 @@ async def _readiness(control: Control) -> Readiness:
 
 async def get_metrics(request: web.Request, query: NoQuery) -> web.Response:
     app = request.app
-    control, feed, metrics = app[CONTROL], app[FEED], app[METRICS]
+    engine_client, feed, metrics = app[ENGINE], app[FEED], app[METRICS]
     try:
-        numbers = await control.ask(numbers_of)
+        numbers = await engine_client.ask(numbers_of)
     except Unavailable:
         numbers = None
-    metrics.show(numbers, leads=control.leads)
+    metrics.show(numbers, leads=engine_client.leads)
     metrics.show_server(
-        watchers=feed.watchers, dropped=feed.dropped, commands=control.commands_in_flight
+        watchers=feed.watchers, dropped=feed.dropped, commands=engine_client.commands_in_flight
     )
     return web.Response(
         body=metrics.text(), headers={**HEADERS, "Content-Type": CONTENT_TYPE_LATEST}

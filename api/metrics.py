@@ -1,7 +1,6 @@
-"""What Prometheus is told. Counters are fed by what was recorded, so each thing counts once.
+"""Prometheus metrics. Counters count recorded events, so each event counts once.
 
-After a restart they begin at 0, as Prometheus expects; what the log says about the past is not
-counted again.
+After a restart they begin at 0, as Prometheus expects; past events are not counted again.
 """
 
 from collections import Counter as Tally
@@ -11,14 +10,15 @@ from aiohttp import web
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from controlplane import events as e
-from controlplane.codec import EVENT_TYPES
-from controlplane.devices import WHOLE
-from controlplane.job import Phase
-from controlplane.model import Cause, in_gpus
-from controlplane.queries import nodes
-from controlplane.scheduling.fragmentation import by_size
-from controlplane.world import World
+from controlplane.model import events as e
+from controlplane.model.events import EVENT_TYPES
+from controlplane.model.failures import Cause
+from controlplane.model.phases import Phase
+from controlplane.model.values import in_gpus
+from controlplane.queries.queries import nodes
+from controlplane.scheduling.explain.fragmentation import by_size
+from controlplane.state.devices import WHOLE
+from controlplane.state.world import World
 
 _HTTP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _WAIT_SECONDS = (1, 5, 15, 60, 300, 900, 3_600, 4 * 3_600, 12 * 3_600, 86_400, 7 * 86_400)
@@ -32,34 +32,34 @@ _FINISHED: dict[type[e.Event], Phase] = {
 
 
 class Numbers(Struct, frozen=True, kw_only=True):
-    """What the gauges show of a world."""
+    """The values of the gauges, read from a world."""
 
     position: int
     jobs: dict[str, int]
     gpus: dict[str, float]
     nodes: dict[str, int]
-    # Queue -> jobs waiting and GPUs held.
+    # Queue -> number of waiting jobs, and GPUs held.
     queues: dict[str, tuple[int, float]]
-    # Rank size -> the part of the free GPUs that such ranks cannot use.
+    # Rank size -> the fraction of the free GPUs that ranks of this size cannot use.
     fragmentation: dict[str, float]
-    # Code of the reason and remedy -> jobs that are set aside for it, and the GPUs that they ask for.
+    # (Reason code, remedy) -> number of unschedulable jobs, and the GPUs that they ask for.
     unschedulable: dict[tuple[str, str], tuple[int, float]]
     # Gangs that hold GPUs while they wait for lost ranks to be replaced.
     stranded: int
-    # Jobs that stopped the engine twice and that nothing is decided for any more.
+    # Quarantined jobs: they stopped the engine twice, and nothing is decided for them any more.
     quarantined: int
 
 
 def numbers_of(world: World) -> Numbers:
     present = list(nodes(world))
     total = sum(node.info.gpus for node in present)
-    used = in_gpus(sum(world.used_milli(queue) for queue in world.used))
-    # What nobody has taken of devices that are shared is free to others who share.
-    free = world.free.total + in_gpus(
+    used = in_gpus(sum(world.devices.used_milli(queue) for queue in world.devices.used))
+    # The unused part of shared devices is free for other ranks that share.
+    free = world.devices.free.total + in_gpus(
         sum(
             WHOLE - taken
-            for ordinal, devices in world.free.shared.items()
-            if world.free.open[ordinal]
+            for ordinal, devices in world.devices.free.shared.items()
+            if world.devices.free.open[ordinal]
             for taken in devices.values()
         )
     )
@@ -69,28 +69,28 @@ def numbers_of(world: World) -> Numbers:
     )
     return Numbers(
         position=world.position,
-        jobs={phase.value: len(ids) for phase, ids in world.by_phase.items()},
+        jobs={phase.value: len(ids) for phase, ids in world.phases.by_phase.items()},
         gpus={"free": free, "used": used, "unavailable": max(0, total - free - used)},
         nodes={state: states[state] for state in ("ready", "cordoned", "lost")},
         queues={
-            name: (len(world.waiting.get(name, ())), in_gpus(world.used_milli(name)))
+            name: (len(world.waiting.keys(name)), in_gpus(world.devices.used_milli(name)))
             for name in world.queues
         },
-        fragmentation={str(size): part for size, part in by_size(world.free).items()},
+        fragmentation={str(size): part for size, part in by_size(world.devices.free).items()},
         unschedulable=_unschedulable(world),
-        stranded=len(world.crippled),
-        quarantined=len(world.quarantined),
+        stranded=len(world.devices.degraded),
+        quarantined=len(world.phases.quarantined),
     )
 
 
 def _unschedulable(world: World) -> dict[tuple[str, str], tuple[int, float]]:
-    found: dict[tuple[str, str], tuple[int, float]] = {}
-    for job in map(world.jobs.__getitem__, world.by_phase[Phase.UNSCHEDULABLE]):
+    counts: dict[tuple[str, str], tuple[int, float]] = {}
+    for job in map(world.jobs.__getitem__, world.phases.by_phase[Phase.UNSCHEDULABLE]):
         obstacle = job.obstacle
         key = ("", "") if obstacle is None else (obstacle.code, obstacle.remedy.value)
-        jobs, gpus = found.get(key, (0, 0))
-        found[key] = jobs + 1, gpus + in_gpus(job.spec.gpu_milli)
-    return found
+        jobs, gpus = counts.get(key, (0, 0))
+        counts[key] = jobs + 1, gpus + in_gpus(job.spec.gpu_milli)
+    return counts
 
 
 class Metrics:
@@ -124,7 +124,9 @@ class Metrics:
         self._leads = gauge("muster_engine_leads", "1 while an engine leads here.")
         self._watchers = gauge("muster_stream_watchers", "Open event streams.")
         self._commands = gauge("muster_commands_in_flight", "Commands that wait for the log.")
-        self._dropped = counter("muster_stream_dropped_total", "Streams cut that nobody read.")
+        self._dropped = counter(
+            "muster_stream_dropped_total", "Event streams closed because their client did not read."
+        )
         self._events = counter("muster_events_total", "Events recorded, by type.", "type")
         self._restarts = counter("muster_job_restarts_total", "Restarts by cause.", "cause")
         self._finished = counter("muster_jobs_finished_total", "Jobs that ended.", "phase")
@@ -143,7 +145,8 @@ class Metrics:
             "status",
         )
         self._dropped_before = 0
-        # A child is looked up often and made once; those that are known show up as 0 at once.
+        # Children are created once because lookups are frequent; known types show up as 0
+        # immediately.
         self._event_children = {name: self._events.labels(name) for name in EVENT_TYPES}
         self._http_children: dict[tuple[str, str, int], Histogram] = {}
         for cause in Cause:
@@ -151,17 +154,19 @@ class Metrics:
         for phase in _FINISHED.values():
             self._finished.labels(phase.value)
 
-    def _gauge(self, name: str, told: str, *labels: str) -> Gauge:
-        return Gauge(name, told, labels, registry=self.registry)
+    def _gauge(self, name: str, documentation: str, *labels: str) -> Gauge:
+        return Gauge(name, documentation, labels, registry=self.registry)
 
-    def _counter(self, name: str, told: str, *labels: str) -> Counter:
-        return Counter(name, told, labels, registry=self.registry)
+    def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
+        return Counter(name, documentation, labels, registry=self.registry)
 
-    def _histogram(self, name: str, told: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        return Histogram(name, told, labels, buckets=buckets, registry=self.registry)
+    def _histogram(
+        self, name: str, documentation: str, buckets: Sequence[float], *labels: str
+    ) -> Histogram:
+        return Histogram(name, documentation, labels, buckets=buckets, registry=self.registry)
 
     def record(self, batch: Sequence[e.Recorded], world: World) -> None:
-        """Counts what was recorded; listens to the engine."""
+        """Count the events of `batch`; a listener of the engine."""
         self._step.observe(len(batch))
         for kind, count in Tally([type(recorded.event) for recorded in batch]).items():
             self._event_children[kind.__name__].inc(count)
@@ -184,7 +189,7 @@ class Metrics:
         child.observe(seconds)
 
     def show(self, numbers: Numbers | None, *, leads: bool) -> None:
-        """Sets the gauges; where nobody leads or follows there are no numbers to show."""
+        """Set the gauges; `numbers` is None while this process neither leads nor follows."""
         self._leads.set(leads)
         for gauge in (
             self._jobs, self._gpus, self._nodes, self._waiting, self._held, self._aside,

@@ -1,7 +1,7 @@
-"""The OpenAPI 3.1 document, made from the route table and the very types that are parsed.
+"""The OpenAPI 3.1 document, generated from the route table and the types that the server parses.
 
-Whatever a route takes or gives is described by msgspec from the same Struct that reads or writes
-it, so the document cannot say something else than the server does.
+msgspec describes what a route takes or returns from the same Struct that reads or writes it, so the
+document cannot differ from the server.
 """
 
 import re
@@ -10,19 +10,20 @@ from typing import Any
 
 import msgspec
 
-from api.headers import TIME_HEADER
-from api.idempotency import HEADER, KEY_LENGTH_MAX
-from api.jobs import Manifest
-from api.notices import HEADER as WARNINGS
+from api.jobs.jobs import Manifest
 from api.problems import KINDS, MEDIA_TYPE, Problem
+from api.requests.bodies import MEDIA_TYPES
+from api.requests.headers import AT_HEADER, POSITION_HEADER, TIME_HEADER
+from api.requests.idempotency import HEADER, KEY_LENGTH_MAX
+from api.requests.instants import PastQuery
+from api.requests.notices import HEADER as WARNINGS
 from api.routes import Route
-from api.wire import MEDIA_TYPES
 from controlplane.kinds.registry import forms
 
 Schema = dict[str, Any]
 
 _REF = "#/components/schemas/{name}"
-# Any route may answer with these.
+# Any route may answer with these problems.
 _ALWAYS = ("invalid_parameter", "host_not_allowed", "internal_error", "unavailable", "busy")
 _HEADERS: dict[str, Schema] = {
     HEADER: {
@@ -79,7 +80,7 @@ def make_openapi(routes: Sequence[Route], *, release: str) -> Schema:
 
 
 class _Schemas:
-    """The schemas of all types that the routes speak of; queries are parameters, not types."""
+    """The schemas of all types that the routes use; queries are parameters, not types."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         bodies = [part for route in routes for part in _parts(route.body)]
@@ -101,14 +102,14 @@ class _Schemas:
         for name, schema in self._queries[query]["properties"].items():
             rest = {key: value for key, value in schema.items() if key != "description"}
             parameter = {"name": name, "in": "query", "required": False, "schema": rest}
-            told = schema.get("description")
-            yield parameter if told is None else {**parameter, "description": told}
+            description = schema.get("description")
+            yield parameter if description is None else {**parameter, "description": description}
 
 
 def _drop_false_items(schema: Any) -> None:
-    """Removes `items: false` from tuples, which their `maxItems` says already.
+    """Remove `items: false` from tuples; their `maxItems` implies it.
 
-    Generators of clients do not read a schema that is no object.
+    Client generators do not accept a schema that is not an object.
     """
     if isinstance(schema, dict):
         if schema.get("items") is False and "maxItems" in schema:
@@ -121,7 +122,10 @@ def _drop_false_items(schema: Any) -> None:
 
 
 def _allow_null(components: Schema, name: str, seen: set[str]) -> None:
-    """In a manifest, as in Kubernetes, null is the same as not given."""
+    """Allow null for every optional field of the schema `name` and of the schemas below it.
+
+    In a manifest, as in Kubernetes, null means not given.
+    """
     if name in seen:
         return
     seen.add(name)
@@ -129,15 +133,15 @@ def _allow_null(components: Schema, name: str, seen: set[str]) -> None:
     for inner in re.findall(r"'#/components/schemas/([^']+)'", str(schema)):
         _allow_null(components, inner, seen)
     needed = schema.get("required", ())
-    for field, found in schema.get("properties", {}).items():
-        if field not in needed and found and found.get("type") != "null":
-            others = found.get("anyOf", [found])
+    for field, shape in schema.get("properties", {}).items():
+        if field not in needed and shape and shape.get("type") != "null":
+            others = shape.get("anyOf", [shape])
             if {"type": "null"} not in others:
                 schema["properties"][field] = {"anyOf": [*others, {"type": "null"}]}
 
 
 def _parts(type: Any) -> list[Any]:
-    """The types that something may be: several are a tuple, and a manifest is of any kind."""
+    """Return the alternatives of `type`: the members of a tuple, or all kinds for a manifest."""
     if type is None:
         return []
     if type is Manifest:
@@ -158,7 +162,7 @@ def _operation(route: Route, schemas: _Schemas) -> Schema:
         "summary": route.summary,
         "parameters": parameters,
         "responses": {**_answers(route, schemas), **_problems(route)},
-        # A server on a loopback address that was given no token asks for none.
+        # A server on a loopback address without tokens requires none.
         "security": [{}] if route.is_open else [{"bearer": []}, {}],
     }
     if route.body is not None:
@@ -192,8 +196,17 @@ _TIME = {
 }
 
 
+_MOMENT: Schema = {
+    POSITION_HEADER: {
+        "description": "The last event that the answer takes in.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    AT_HEADER: {"description": "The time of that event.", "schema": {"type": "number"}},
+}
+
+
 _WARNINGS = {
-    "description": "What was accepted but should be written otherwise, as Kubernetes says it.",
+    "description": "Warnings on accepted fields, in the form of Kubernetes.",
     "schema": {"type": "string"},
 }
 
@@ -207,6 +220,8 @@ def _answers(route: Route, schemas: _Schemas) -> Schema:
                 media: {"schema": schemas.of(given) if media.endswith("json") else {}}
                 for media in route.media_types
             }
+        if issubclass(route.query, PastQuery):
+            answer["headers"] |= _MOMENT
         if route.body is Manifest:
             answer["headers"][WARNINGS] = _WARNINGS
         if status == 201:
@@ -217,7 +232,7 @@ def _answers(route: Route, schemas: _Schemas) -> Schema:
 
 def _describe(type: Any) -> str:
     names = [getattr(part, "__name__", str(part)) for part in _parts(type)]
-    return " or ".join(names) or "Nothing is left to tell."
+    return " or ".join(names) or "No content."
 
 
 def _problems(route: Route) -> Schema:

@@ -1,6 +1,6 @@
-"""The one table: what a refusal's code means in HTTP, and the problem documents (RFC 9457).
+"""The table of problem codes: HTTP status and title of each, and problem documents (RFC 9457).
 
-Every answer that is not a success goes through here. A code never changes its meaning; clients may
+Every answer that is not a success comes from here. A code never changes its meaning, so clients may
 branch on it. The detail is for people.
 """
 
@@ -13,20 +13,22 @@ from typing import NamedTuple
 import msgspec
 from aiohttp import web
 
-from controlplane.errors import (
+from api.requests.body_lines import line_of
+from controlplane.decisions.isolation import platform_refusal
+from controlplane.model.errors import (
     LogConflict,
     LogCorrupt,
     LogUnavailable,
+    PolicyMissing,
     Rejected,
     TelemetryUnavailable,
 )
-from controlplane.faults import platform_refusal
 
 _log = logging.getLogger("muster.api")
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
-# What went wrong may be a megabyte long; nobody reads that.
+# An error's text may be a megabyte long; a longer detail is of no use.
 DETAIL_LENGTH_MAX = 1_000
 
 
@@ -36,9 +38,10 @@ class Kind(NamedTuple):
 
 
 KINDS: dict[str, Kind] = {
-    # What was asked for is not there.
+    # The requested object does not exist.
     "no_such_route": Kind(404, "There is nothing at this address"),
     "no_such_job": Kind(404, "There is no such job"),
+    "no_such_index": Kind(404, "The array has no such index"),
     "no_such_rank": Kind(404, "The job has no such rank"),
     "no_such_container": Kind(404, "The rank has no such container"),
     "no_such_node": Kind(404, "There is no such node"),
@@ -46,7 +49,9 @@ KINDS: dict[str, Kind] = {
     "no_such_position": Kind(404, "The log has no such position"),
     "no_history": Kind(404, "Nothing keeps what was measured"),
     "no_such_study": Kind(404, "There is no such study"),
-    # The request cannot be read.
+    "no_such_annotation": Kind(404, "There is no such annotation"),
+    "no_report": Kind(404, "The study has no page of its own"),
+    # The request cannot be parsed.
     "bad_request": Kind(400, "The request is not valid HTTP"),
     "invalid_parameter": Kind(400, "A query parameter or header is not valid"),
     "bad_cursor": Kind(400, "The cursor is not one that was given out"),
@@ -65,11 +70,13 @@ KINDS: dict[str, Kind] = {
     "body_too_large": Kind(413, "The body is too large"),
     "unsupported_media_type": Kind(415, "The body's content type is not taken"),
     "invalid_body": Kind(422, "The body does not have the form that is needed here"),
-    # Who asks, and from where.
+    # Authentication, and the origin of the request.
     "token_needed": Kind(401, "A valid bearer token is needed"),
+    "too_many_annotations": Kind(409, "There are too many annotations"),
+    "read_only": Kind(403, "This server only shows a log"),
     "host_not_allowed": Kind(403, "The Host header names no address of this server"),
     "cross_origin": Kind(403, "A page of another site may not do this"),
-    # The job cannot be what the manifest says.
+    # The manifest is refused.
     "invalid_manifest": Kind(422, "The manifest is not valid"),
     "unknown_kind": Kind(422, "This kind of manifest is not known"),
     "cannot_convert": Kind(422, "The job cannot be written in this form without loss"),
@@ -80,29 +87,40 @@ KINDS: dict[str, Kind] = {
     "unknown_flavor": Kind(422, "The cluster has no GPUs of this flavour"),
     "no_such_device": Kind(422, "The node has no such device"),
     "can_never_fit": Kind(422, "The gang can never fit on this cluster"),
+    "unknown_dependency": Kind(422, "There is no such job to wait for"),
+    "dependency_cycle": Kind(422, "A job cannot wait for itself"),
+    "dependency_failed": Kind(422, "What the job would wait for has ended otherwise"),
     "invalid_queue": Kind(422, "The queue is not valid"),
     "invalid_policy": Kind(422, "The policy is not valid"),
     "invalid_study": Kind(422, "The study cannot be conducted"),
     "invalid_fork": Kind(422, "The past cannot be forked like this"),
-    # It cannot be done as things are.
+    # The current state does not allow the request.
     "study_not_done": Kind(409, "The study has no result yet, or never will"),
-    "no_pods": Kind(409, "A simulated cluster has no pods"),
+    "no_pods": Kind(409, "This cluster has no pods"),
     "not_there": Kind(409, "The rank has no pod now"),
     "name_taken": Kind(409, "The name is taken"),
     "id_taken": Kind(409, "The id is taken"),
+    "faults_not_possible": Kind(409, "Only a simulated cluster can be made to fail"),
     "node_is_up": Kind(409, "The node answers and is not gone"),
     "already_finished": Kind(409, "The job is already finished"),
     "queue_in_use": Kind(409, "The queue is in use"),
     "cannot_change": Kind(409, "This does not change in the life of a job"),
     "quarantined": Kind(409, "The job is quarantined"),
+    "owned_job": Kind(409, "The job belongs to an array"),
+    "owner_suspended": Kind(409, "The array of the job is suspended"),
+    "is_array": Kind(409, "This is an array, not a job"),
+    "not_an_array": Kind(409, "This is a job, not an array"),
+    "not_for_arrays": Kind(409, "This is asked of single jobs"),
+    "nothing_to_retry": Kind(409, "No such index has failed"),
     "not_suspended": Kind(409, "The job is not suspended"),
     "idempotency_key_reused": Kind(409, "The idempotency key was used for another request"),
-    # The server's side.
+    # Errors of the server.
     "internal_error": Kind(500, "Something went wrong in the server"),
     "platform_error": Kind(500, "The platform failed on this job"),
     "log_corrupt": Kind(500, "The event log is damaged"),
     "unavailable": Kind(503, "The control plane cannot answer now"),
     "standby": Kind(503, "This is a standby, and the leader cannot be reached"),
+    "not_kept": Kind(503, "What was written could not be kept"),
     "busy": Kind(503, "The server has too much to do"),
     "telemetry_unavailable": Kind(504, "What measures the devices cannot be asked"),
     "cluster_timeout": Kind(504, "The cluster did not answer in time"),
@@ -112,9 +130,9 @@ _HEADERS: dict[int, dict[str, str]] = {
     401: {"WWW-Authenticate": "Bearer"},
     503: {"Retry-After": str(RETRY_AFTER_S)},
 }
-# After these, the rest of the body may still be on its way.
+# After these, the rest of the body may still be in transit.
 _ENDS_CONNECTION = (408, 413)
-# What aiohttp itself raises.
+# Statuses that aiohttp itself raises.
 _CODES = {
     400: "bad_request",
     404: "no_such_route",
@@ -126,23 +144,23 @@ _CODES = {
 
 
 class FieldProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """One of several things that are wrong with a document.
+    """One of several errors in a document.
 
-    The sorts are those of Kubernetes: Required, Invalid, Forbidden, NotSupported, Duplicate,
-    TooLong and TypeInvalid.
+    The types are those of Kubernetes: Required, Invalid, Forbidden, NotSupported, Duplicate
+    and TypeInvalid.
     """
 
     sort: str
     field: str
     message: str
+    line: int | None = None
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What went wrong, as RFC 9457 has it, with a `code` that programs may rely on.
+    """A problem document of RFC 9457, with a `code` that programs may rely on.
 
-    `field` is the path of what was wrong in the request; a manifest may be wrong in several places,
-    which `errors` lists. `instance` is the id under which the
-    server's own log tells more.
+    `field` is the path of the error in the request and `line` its line in the body; a manifest may
+    have several errors, which `errors` lists. `instance` is the id under which the server's log has the details.
     """
 
     type: str
@@ -151,6 +169,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: str
     code: str
     field: str | None = None
+    line: int | None = None
     errors: list[FieldProblem] = []
     instance: str | None = None
 
@@ -160,9 +179,9 @@ _encode = msgspec.json.Encoder().encode
 
 @contextmanager
 def concerning_only(what: str) -> Iterator[None]:
-    """Whatever raises in the block is an error of this answer alone: `platform_error`, and logged.
+    """Turn an exception of the block into `platform_error`, and log it: it fails this answer alone.
 
-    `what` is what was asked for, as the person will read it. Refusals stay what they are.
+    `what` names the requested object, as the person will read it. Refusals pass unchanged.
     """
     try:
         yield
@@ -174,7 +193,7 @@ def concerning_only(what: str) -> Iterator[None]:
 
 
 def problem_of(error: Exception) -> Problem:
-    """The problem document for whatever a handler raised."""
+    """Return the problem document for an exception of a handler."""
     match error:
         case Rejected(code=code) if code in KINDS:
             return _refusal(error)
@@ -182,6 +201,8 @@ def problem_of(error: Exception) -> Problem:
             return _of_http(error)
         case LogUnavailable() | LogConflict():
             return problem("unavailable", "the event log cannot be read at the moment")
+        case PolicyMissing():
+            return problem("log_corrupt", str(error))
         case LogCorrupt(position=position):
             return problem("log_corrupt", f"position {position} is not what was written there")
         case _:
@@ -189,7 +210,9 @@ def problem_of(error: Exception) -> Problem:
 
 
 def _refusal(error: Rejected) -> Problem:
-    told = problem(error.code, error.message, field=error.field)
+    refusal = problem(error.code, error.message, field=error.field)
+    if error.line is not None:
+        refusal = msgspec.structs.replace(refusal, line=error.line)
     errors = [
         FieldProblem(
             sort=each.sort,
@@ -198,7 +221,20 @@ def _refusal(error: Rejected) -> Problem:
         )
         for each in error.problems
     ]
-    return msgspec.structs.replace(told, errors=errors) if errors else told
+    return msgspec.structs.replace(refusal, errors=errors) if errors else refusal
+
+
+def with_lines(problem: Problem, body: bytes) -> Problem:
+    """Return the problem with the lines of its fields in `body`, where they are known."""
+    if problem.field is None and not problem.errors:
+        return problem
+    line = problem.line
+    if line is None and problem.field is not None:
+        line = line_of(body, problem.field)
+    errors = [
+        msgspec.structs.replace(each, line=line_of(body, each.field)) for each in problem.errors
+    ]
+    return msgspec.structs.replace(problem, line=line, errors=errors)
 
 
 def problem(
@@ -229,19 +265,21 @@ def _of_http(error: web.HTTPException) -> Problem:
 
 
 def _unexpected(error: Exception) -> Problem:
-    """Nothing of it is told to the outside but an id, which the log has too."""
+    """Return a problem that reveals only an id, under which the server's log has the exception."""
     instance = uuid.uuid4().urn
     _log.error("unexpected error %s", instance, exc_info=error)
-    return problem("internal_error", "the server's log tells more", instance=instance)
-
-
-def respond(told: Problem, headers: Mapping[str, str] | None = None) -> web.Response:
-    response = web.Response(
-        body=_encode(told),
-        status=told.status,
-        content_type=MEDIA_TYPE,
-        headers={"Server": "muster", **_HEADERS.get(told.status, {}), **(headers or {})},
+    return problem(
+        "internal_error", "the server's log has the details under this instance", instance=instance
     )
-    if told.status in _ENDS_CONNECTION:
+
+
+def respond(answer: Problem, headers: Mapping[str, str] | None = None) -> web.Response:
+    response = web.Response(
+        body=_encode(answer),
+        status=answer.status,
+        content_type=MEDIA_TYPE,
+        headers={"Server": "muster", **_HEADERS.get(answer.status, {}), **(headers or {})},
+    )
+    if answer.status in _ENDS_CONNECTION:
         response.force_close()
     return response

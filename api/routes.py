@@ -1,8 +1,8 @@
-"""What a route is, and how its query is read and its answer written.
+"""Routes: how a query is parsed and an answer written.
 
-A route says once what it takes and gives; the router and the OpenAPI document are both made from
-it. Query parameters are the fields of a Struct, and one that is not a field is refused, because a
-misspelt filter that is ignored is a wrong answer.
+A route declares once what it takes and returns; the router and the OpenAPI document are both made
+from it. Query parameters are the fields of a Struct, and an unknown parameter is refused, because
+ignoring a misspelt filter would return a wrong answer.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,9 +13,9 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 import msgspec
 from aiohttp import web
 
-from api.headers import HEADERS
-from api.misfits import misfit
-from controlplane.errors import Rejected
+from api.requests.headers import HEADERS
+from api.requests.validation_errors import validation_error
+from controlplane.model.errors import Rejected
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -24,7 +24,7 @@ encode = msgspec.json.Encoder().encode
 
 
 class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A route without query parameters."""
+    """The query of a route without query parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +34,19 @@ class Route:
     handler: Handler
     summary: str
     query: type[msgspec.Struct]
-    # Status -> what the answer's body is; None stands for an empty one.
+    # Status -> type of the answer's body; None stands for an empty body.
     answers: Mapping[int, Any]
     body: Any = None
-    # Codes of the problems that are this route's own.
+    # Problem codes that are specific to this route.
     problems: tuple[str, ...] = ()
-    # Other forms of the answer, by media type.
+    # Media types of the answer.
     media_types: tuple[str, ...] = ("application/json",)
     headers: tuple[str, ...] = ()
-    # Whether it is answered without asking who asks.
+    # Whether it is answered without a token.
     is_open: bool = False
     # Whether it is part of the documented API.
     is_shown: bool = True
-    # Whether only the leader can answer it, so that a standby hands it on.
+    # Whether only the leader can answer it, so that a standby forwards it.
     needs_leader: bool = False
 
 
@@ -66,9 +66,10 @@ def route(
     is_shown: bool = True,
     needs_leader: bool | None = None,
 ) -> Route:
-    """A route whose handler gets its query parsed.
+    """Return a route whose handler gets its query parsed.
 
-    Whatever may change something needs the leader, unless it is said otherwise.
+    A route with a method that may change something needs the leader, unless `needs_leader` is
+    given.
     """
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -92,7 +93,7 @@ def route(
 
 
 def read_query(request: web.Request, type: type[Q]) -> Q:
-    """The query parameters as a value of the type; raises Rejected."""
+    """Return the query parameters as a value of `type`; raise Rejected."""
     if not request.query_string:
         return type()
     repeatable = _repeatable(type)
@@ -107,7 +108,7 @@ def read_query(request: web.Request, type: type[Q]) -> Q:
     try:
         return msgspec.convert(given, type, strict=False)
     except msgspec.ValidationError as error:
-        raise misfit("invalid_parameter", error, type) from None
+        raise validation_error("invalid_parameter", error, type) from None
 
 
 @lru_cache

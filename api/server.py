@@ -1,4 +1,4 @@
-"""The HTTP server around the app: its limits on connections, and problems below the router."""
+"""The HTTP server around the app: its limits on connections, and errors below the router."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from aiohttp.web_protocol import RequestHandler
 
 from api.problems import problem, problem_of, respond
 
-# A connection on which no whole request head arrives for so long is closed, so a client that
-# sends its headers byte by byte holds it no longer than that.
+# A connection on which no whole request head arrives for this long, in seconds, is closed. This
+# also bounds a client that sends its headers byte by byte.
 IDLE_S_MAX = 30.0
-# After an answer that came before the whole body, the rest is read and dropped for so long.
+# After an answer that precedes the end of the body, the rest is read and dropped for this long.
 LINGER_S_MAX = 2.0
 SHUTDOWN_S_MAX = 5.0
 LINE_BYTES_MAX = 8_190
@@ -19,7 +19,7 @@ FIELDS_MAX = 64
 
 
 class _Connection(RequestHandler):
-    """Tells in a problem document, too, what is wrong with a request that is no HTTP."""
+    """Answers a request that is not valid HTTP with a problem document, too."""
 
     __slots__ = ()
 
@@ -33,10 +33,10 @@ class _Connection(RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("an answer has begun, so there cannot be another one")
         if 400 <= status < 500:
-            told = problem("bad_request", (message or "it cannot be read").split("\n")[0])
+            answer = problem("bad_request", (message or "it cannot be read").split("\n")[0])
         else:
-            told = problem_of(exc if isinstance(exc, Exception) else RuntimeError(message))
-        response = respond(told)
+            answer = problem_of(exc if isinstance(exc, Exception) else RuntimeError(message))
+        response = respond(answer)
         response.force_close()
         return response
 
@@ -47,7 +47,7 @@ class _Server(web.Server):
 
 
 class Runner(web.AppRunner):
-    """Runs an app with this server's limits: `TCPSite(runner, ...)` and `UnixSite` take it."""
+    """Runs an app with this server's limits; for use with `TCPSite` and `UnixSite`."""
 
     def __init__(self, app: web.Application) -> None:
         super().__init__(
@@ -59,7 +59,7 @@ class Runner(web.AppRunner):
             max_line_size=LINE_BYTES_MAX,
             max_field_size=FIELD_BYTES_MAX,
             max_headers=FIELDS_MAX,
-            # A few compressed bytes may become gigabytes; bodies are taken as they are.
+            # A few compressed bytes may expand to gigabytes, so bodies are not decompressed.
             auto_decompress=False,
         )
 

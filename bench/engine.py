@@ -4,9 +4,9 @@ The cluster is full, so that every submission is decided, joins the line, and le
 look at the head once more. There are two baselines, both of which are handed finished rows:
 
 - submitters: as many coroutines, each of which waits until its own row is durable; a thread takes
-  all that wait, executemany, one commit. The least that a program with so many submitters does.
-- batches: as many rows at once as there are submitters, from the thread it is in. Nobody waits for
-  an answer here, so it is a limit rather than a program.
+  all that wait, executemany, one commit. This is the minimum for a program with as many submitters.
+- batches: as many rows at once as there are submitters, from one thread. No submitter waits for
+  a reply, so it is an upper limit rather than a program.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from adapters.asyncio_clock import AsyncioClock
-from adapters.sqlite_log import SqliteLog
-from adapters.sqlite_log.opening import SCHEMA
-from bench.append import INSERT, in_our_loop
+from adapters.clocks.asyncio_clock import AsyncioClock
+from adapters.database.event_log import DatabaseLog
+from bench.append import INSERT, TABLE, in_our_loop
 from bench.history import submission
 from bench.rounds import result
-from controlplane.commands import ReportCluster, SubmitJob
-from controlplane.effects import Effect
-from controlplane.engine import Answer, Engine, EngineOptions
-from controlplane.image import Receipt
-from controlplane.job import Job
-from controlplane.model import NodeInfo
+from controlplane.decisions.step import Answer
+from controlplane.engine import Engine, EngineOptions
+from controlplane.lifecycle.effects import Effect
+from controlplane.lifecycle.job import Job
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.commands import ReportCluster, SubmitJob
+from controlplane.state.image import Receipt
 
 # A row as it is stored.
 Finished = tuple[Any, ...]
@@ -68,14 +68,14 @@ async def at(submitters: int, rounds: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
         where = Path(folder)
         with closing(plain_log(where / "a.db")) as a, closing(plain_log(where / "b.db")) as b:
-            log = await SqliteLog.open(where / "ours.db")
+            log = await DatabaseLog.open(where / "ours.db")
             engine = Engine(AsyncioClock(), log, FullCluster(), EngineOptions(snapshot_every=None))
             running = asyncio.ensure_future(engine.run())
             await fill(engine)
-            people = fresh_commands()
+            arrivals = fresh_commands()
             for turn in range(rounds + 1):
                 before = engine.world.position
-                took = await hand_in(engine, islice(people, commands), submitters)
+                took = await hand_in(engine, islice(arrivals, commands), submitters)
                 rows = await written(log, before)
                 theirs = commit_in_batches(a, rows, submitters)
                 together = await commit_for_submitters(b, rows, submitters)
@@ -88,7 +88,7 @@ async def at(submitters: int, rounds: int) -> list[dict[str, Any]]:
             await log.close()
     notes = {
         "submitters": f"baseline: {submitters} coroutines, one thread with sqlite3, group commit",
-        "batches": f"baseline: sqlite3 commits of {submitters} rows, nobody waiting",
+        "batches": f"baseline: sqlite3 commits of {submitters} rows, no submitter waits for a reply",
     }
     return [
         result(
@@ -107,7 +107,7 @@ async def at(submitters: int, rounds: int) -> list[dict[str, Any]]:
 async def fill(engine: Engine) -> None:
     """Takes every GPU there is, once the engine leads and knows the cluster."""
     number = 0
-    while not engine.world.surveyed or engine.world.free.total:
+    while not engine.world.surveyed or engine.world.devices.free.total:
         await answer(engine, submission(number, Random(5)))
         number += 1
 
@@ -140,11 +140,11 @@ async def answer(engine: Engine, command: SubmitJob) -> Answer:
     return await future
 
 
-async def written(log: SqliteLog, after: int) -> list[Finished]:
+async def written(log: DatabaseLog, after: int) -> list[Finished]:
     """What the engine wrote for it, as finished rows for the baseline."""
     rows: list[Finished] = []
     while page := await log.read(after + len(rows), 10_000):
-        rows += [(*row[:5], row[5].decode(), *row[6:]) for row in page]
+        rows += [(*row._replace(payload=row.payload.decode()),) for row in page]
     return rows
 
 
@@ -153,7 +153,7 @@ def plain_log(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    connection.execute(SCHEMA[0])
+    connection.execute(TABLE)
     return connection
 
 

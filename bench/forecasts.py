@@ -7,25 +7,26 @@ from random import Random
 from time import perf_counter, process_time
 from typing import Any
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
-from api.forecasts import SECONDS_MAX
-from controlplane.commands import SubmitJob
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
+from adapters.simulated_cluster.workload import Workload, hints_of
+from api.studies.forecasts import SECONDS_MAX
 from controlplane.engine import Engine, EngineOptions
-from controlplane.job import Phase
-from controlplane.model import DoneWhen, JobSpec, Role, Workload
-from controlplane.world import World
-from simulator.topology import Delays, grid
-from simulator.virtual_time import VirtualTime
-from studies.forecast import Question, forecast
+from controlplane.model.commands import SubmitJob
+from controlplane.model.phases import Phase
+from controlplane.model.spec import DoneWhen, JobSpec, Role
+from controlplane.state.world import World
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import Delays, grid
+from studies.forecast.forecast import Question, forecast
 
 GOAL_S = 1.0
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
     world = busy_world(jobs=1_500 if quick else 3_000)
-    queued = list(world.by_phase[Phase.QUEUED])
+    queued = list(world.phases.by_phase[Phase.QUEUED])
     places = {"10th": 9, "100th": 99, "last": len(queued) - 1}
     return [_asked(world, queued[place], name, len(queued)) for name, place in places.items()]
 
@@ -44,7 +45,7 @@ def busy_world(jobs: int) -> World:
         spec = JobSpec(
             roles=(Role(name="Worker", replicas=max(1, gpus // 8), gpus=min(gpus, 8)),),
             done_when=DoneWhen("Worker"),
-            workload=Workload(dice.lognormvariate(7, 1.5)),
+            hints=hints_of(Workload(dice.lognormvariate(7, 1.5))),
         )
         name = f"j{number}"
         engine.submit(SubmitJob(id=name, job=name, namespace="default", name=name, spec=spec))
@@ -55,7 +56,7 @@ def busy_world(jobs: int) -> World:
 def _asked(world: World, job: str, place: str, waiting: int) -> dict[str, Any]:
     began, began_cpu = perf_counter(), process_time()
     question = Question(world.image(), job, world.at)
-    told = forecast(question, enough=lambda done: process_time() - began_cpu > SECONDS_MAX)
+    answer = forecast(question, enough=lambda done: process_time() - began_cpu > SECONDS_MAX)
     took, waited = process_time() - began_cpu, perf_counter() - began
     return {
         "name": f"forecast of the {place} of {waiting:,} waiting jobs, 1,000 nodes",
@@ -64,5 +65,5 @@ def _asked(world: World, job: str, place: str, waiting: int) -> dict[str, Any]:
         "ratio": round(GOAL_S / took, 2),
         "target": 1.0,
         "unit": "s",
-        "note": f"baseline is the goal; {told.runs} runs, {waited:.2f} s by the clock",
+        "note": f"baseline is the goal; {answer.runs} runs, {waited:.2f} s by the clock",
     }

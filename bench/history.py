@@ -3,15 +3,16 @@
 from collections.abc import Iterator
 from random import Random
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
-from controlplane.commands import SubmitJob
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
+from adapters.simulated_cluster.workload import Workload, hints_of
 from controlplane.engine import Engine, EngineOptions
-from controlplane.events import Recorded
-from controlplane.model import DoneWhen, JobSpec, RestartPolicy, Role, Workload
-from simulator.topology import Delays, grid
-from simulator.virtual_time import VirtualTime
+from controlplane.model.commands import SubmitJob
+from controlplane.model.events import Recorded
+from controlplane.model.spec import DoneWhen, JobSpec, RestartPolicy, Role
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import Delays, grid
 
 EVENTS_PER_JOB = 7
 
@@ -34,7 +35,7 @@ def spec(dice: Random, *, ttl_s: float | None = None) -> JobSpec:
         done_when=DoneWhen("Worker"),
         restart=RestartPolicy(limit=3),
         ttl_s=ttl_s,
-        workload=Workload(duration_s=dice.lognormvariate(6.0, 1.5)),
+        hints=hints_of(Workload(duration_s=dice.lognormvariate(6.0, 1.5))),
     )
 
 

@@ -16,16 +16,16 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from adapters.asyncio_clock import AsyncioClock
-from adapters.sqlite_log import SqliteLog
-from api.wire import parse_document, parse_json
+from adapters.clocks.asyncio_clock import AsyncioClock
+from adapters.database.event_log import DatabaseLog
+from api.requests.bodies import parse_document, parse_json
 from bench.append import in_our_loop
 from bench.engine import FullCluster, fill, hand_in
 from bench.server import muster_up
-from controlplane.codec import from_row
-from controlplane.commands import SubmitJob
 from controlplane.engine import Engine, EngineOptions
 from controlplane.kinds.registry import read_manifest
+from controlplane.log.codec import from_row
+from controlplane.model.commands import SubmitJob
 
 CLIENTS = 64
 JOBS = 10_000
@@ -47,7 +47,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
         "manifest": reading_s / took,
         "HTTP and clients": 1 - (engine_s + reading_s) / took,
     }
-    told = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+    parts = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
     return [
         {
             "name": f"HTTP submissions, {CLIENTS} clients",
@@ -57,7 +57,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
             "target": None,
             "unit": "jobs/s",
             "note": f"p50 {cuts[49] * 1e3:.1f} ms, p99 {cuts[98] * 1e3:.1f} ms; of "
-            f"{took * each:.0f} us a job: {told}; baseline: the engine without HTTP",
+            f"{took * each:.0f} us a job: {parts}; baseline: the engine without HTTP",
         }
     ]
 
@@ -147,7 +147,7 @@ async def without_http(bodies: list[bytes]) -> tuple[float, float]:
         for x in [read_manifest(parse_document(body, parse_json))]
     ]  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
-        log = await SqliteLog.open(Path(folder) / "engine.db")
+        log = await DatabaseLog.open(Path(folder) / "engine.db")
         engine = Engine(AsyncioClock(), log, FullCluster(), EngineOptions(snapshot_every=None))
         running = asyncio.ensure_future(engine.run())
         await fill(engine)
@@ -160,13 +160,13 @@ async def without_http(bodies: list[bytes]) -> tuple[float, float]:
     return engine_s, log_s
 
 
-async def append_again(log: SqliteLog, after: int, path: Path) -> float:
+async def append_again(log: DatabaseLog, after: int, path: Path) -> float:
     """Seconds to append the same events to another log, as many at once as there are clients."""
     rows: list[Any] = []
     while page := await log.read(after + len(rows), 10_000):
         rows += page
     events = [replace(from_row(row), position=n) for n, row in enumerate(rows, start=1)]
-    other = await SqliteLog.open(path)
+    other = await DatabaseLog.open(path)
     epoch = (await other.lead()).epoch
     began = perf_counter()
     for first in range(0, len(events), CLIENTS):

@@ -11,14 +11,15 @@ from random import Random
 from time import process_time
 from typing import Any
 
-from adapters.sqlite_log import SqliteLog
+from adapters.database.event_log import DatabaseLog
 from bench.append import in_our_loop
 from bench.replay import EVENTS, EVENTS_QUICK, write
+from controlplane.audit.redecide import redecide
 from controlplane.engine import EngineOptions
-from controlplane.folding import fold
-from controlplane.redeciding import redecide
-from controlplane.replay import rebuild, state_hash, take_snapshot
-from controlplane.state import State
+from controlplane.log.fold import fold
+from controlplane.log.replay import rebuild
+from controlplane.log.snapshots import state_hash, take_snapshot
+from controlplane.state.state import State
 from studies.analysis import analyse
 from studies.fork import fork, parse_change
 
@@ -33,7 +34,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 async def _run(path: Path, count: int) -> list[dict[str, Any]]:
     await write(path, count, DAY_S)
-    log = await SqliteLog.open(path)
+    log = await DatabaseLog.open(path)
     try:
         await _leave_snapshots(log, count)
         return [
@@ -46,7 +47,7 @@ async def _run(path: Path, count: int) -> list[dict[str, Any]]:
         await log.close()
 
 
-async def _leave_snapshots(log: SqliteLog, count: int) -> None:
+async def _leave_snapshots(log: DatabaseLog, count: int) -> None:
     """As an engine leaves them on its way."""
     every = EngineOptions().snapshot_every
     assert every is not None
@@ -57,7 +58,7 @@ async def _leave_snapshots(log: SqliteLog, count: int) -> None:
             await log.save_snapshot(take_snapshot(state, digest))
 
 
-async def _instants(log: SqliteLog, count: int) -> dict[str, Any]:
+async def _instants(log: DatabaseLog, count: int) -> dict[str, Any]:
     first, last = (await log.read(0, 1))[0][1], (await log.read(count - 1, 1))[0][1]
     dice, took = Random(3), []
     for _ in range(INSTANTS):
@@ -81,7 +82,7 @@ async def _instants(log: SqliteLog, count: int) -> dict[str, Any]:
     }
 
 
-async def _decisions(log: SqliteLog, count: int) -> dict[str, Any]:
+async def _decisions(log: DatabaseLog, count: int) -> dict[str, Any]:
     began = process_time()
     await rebuild(log, use_snapshot=False)
     plain_s = process_time() - began
@@ -101,11 +102,11 @@ async def _decisions(log: SqliteLog, count: int) -> dict[str, Any]:
     }
 
 
-async def _analysis(log: SqliteLog, count: int) -> dict[str, Any]:
+async def _analysis(log: DatabaseLog, count: int) -> dict[str, Any]:
     began = process_time()
-    found = await analyse(log)
+    analysis = await analyse(log)
     took_s = process_time() - began
-    assert found.jobs
+    assert analysis.jobs
     return {
         "name": f"analysis of {count:,} events",
         "value": round(count / took_s),
@@ -113,14 +114,14 @@ async def _analysis(log: SqliteLog, count: int) -> dict[str, Any]:
         "ratio": 0.0,
         "target": None,
         "unit": "events/CPU s",
-        "note": f"{found.jobs:,} jobs; no baseline",
+        "note": f"{analysis.jobs:,} jobs; no baseline",
     }
 
 
-async def _fork(log: SqliteLog, count: int) -> dict[str, Any]:
+async def _fork(log: DatabaseLog, count: int) -> dict[str, Any]:
     last = (await log.read(count - 1, 1))[0][1]
     began = process_time()
-    found = await fork(log, at=last - 6 * 3600.0, change=parse_change(add_nodes=4))
+    forked = await fork(log, at=last - 6 * 3600.0, change=parse_change(add_nodes=4))
     took_s = process_time() - began
     return {
         "name": f"a fork of the last 6 hours of {count:,} events",
@@ -129,5 +130,5 @@ async def _fork(log: SqliteLog, count: int) -> dict[str, Any]:
         "ratio": 0.0,
         "target": None,
         "unit": "CPU s",
-        "note": f"two futures of {found.comparison.one.jobs:,} jobs; no baseline",
+        "note": f"two futures of {forked.comparison.one.jobs:,} jobs; no baseline",
     }

@@ -25,11 +25,10 @@ from eventsourcing.persistence import (
 from eventsourcing.postgres import PostgresApplicationRecorder, PostgresDatastore
 from eventsourcing.sqlite import SQLiteApplicationRecorder, SQLiteDatastore
 
-from adapters.postgres_log import PostgresLog
-from adapters.sqlite_log import SqliteLog
+from adapters.database.event_log import DatabaseLog
 from bench.append import in_our_loop, ours
 from bench.rounds import Contender, race, result
-from controlplane.events import JobRestarting, Recorded
+from controlplane.model.events import JobRestarting, Recorded
 from controlplane.ports import EventLog
 from tests.postgres import PostgresMissing, throwaway_postgres
 
@@ -52,13 +51,13 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 async def on_sqlite(rounds: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as name, ExitStack() as stack:
-        log = await SqliteLog.open(Path(name) / "ours.db")
+        log = await DatabaseLog.open(Path(name) / "ours.db")
         recorders = []
         for use in ("store", "recorder"):
             datastore = SQLiteDatastore(f"{name}/{use}.db")
             stack.callback(datastore.close)
             recorders.append(SQLiteApplicationRecorder(datastore))
-        results = await against("SQLite", log, *recorders, rounds=rounds, target=2.0)
+        results = await against("SQLite", log, *recorders, rounds=rounds, target=1.0)
         await log.close()
     return results
 
@@ -66,7 +65,7 @@ async def on_sqlite(rounds: int) -> list[dict[str, Any]]:
 async def on_postgres(url: str, rounds: int) -> list[dict[str, Any]]:
     where = urlsplit(url)
     with ExitStack() as stack:
-        log = await PostgresLog.open(url)
+        log = await DatabaseLog.open(url)
         recorders = []
         for use in ("store", "recorder"):
             datastore = PostgresDatastore(
@@ -74,7 +73,7 @@ async def on_postgres(url: str, rounds: int) -> list[dict[str, Any]]:
             )
             stack.callback(datastore.close)
             recorders.append(PostgresApplicationRecorder(datastore, events_table_name=use))
-        results = await against("PostgreSQL", log, *recorders, rounds=rounds, target=4.0)
+        results = await against("PostgreSQL", log, *recorders, rounds=rounds, target=1.0)
         await log.close()
     return results
 
@@ -126,7 +125,7 @@ def as_domain_event(recorded: Recorded) -> Restarting:
         # Positions grow, so they will do as the versions of every job.
         UUID(int=int(event.job[-1])), recorded.position, datetime.fromtimestamp(recorded.at, UTC),
         event.streak, event.retry_at, restart.attempt, restart.cause.value, restart.spends_budget,
-        restart.rank, restart.exit_code, restart.node, restart.message,
+        restart.rank, restart.exit_code, restart.node, restart.detail,
     )  # fmt: skip
 
 

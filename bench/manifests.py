@@ -1,7 +1,7 @@
 """Reading manifests, also hostile ones, against parsing the same text as JSON.
 
 The promise is that no input takes more than 100 ms for each 100 kB. The baseline is the standard
-library's `json.loads` of the same document, which whoever receives one has to pay anyway.
+library's `json.loads` of the same document, which every receiver needs anyway.
 """
 
 import json
@@ -11,8 +11,8 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-from controlplane.errors import Rejected
 from controlplane.kinds.registry import read_manifest
+from controlplane.model.errors import Rejected
 
 ROUNDS = 9
 ROUNDS_QUICK = 3
@@ -52,10 +52,10 @@ DOCUMENTS: dict[str, Callable[[], dict[str, Any]]] = {
     ),
     "labels, one unknown field": lambda: with_labels("x"),
     "labels of a wrong type": lambda: with_labels(7),
-    "roles that nobody knows": lambda: tfjob(**{f"r{n}": {"template": POD} for n in range(1_500)}),
+    "unknown roles": lambda: tfjob(**{f"r{n}": {"template": POD} for n in range(1_500)}),
     "containers of wrong names": with_containers,
     "native roles": lambda: native(roles=[{"name": f"r{n}"} for n in range(10_000)]),
-    "fields that nobody knows": lambda: native(roles=[], **{f"f{n}": n for n in range(10_000)}),
+    "unknown fields": lambda: native(roles=[], **{f"f{n}": n for n in range(10_000)}),
     "a list of entries": lambda: {
         **tfjob(),
         "apiVersion": "kubeflow.org/v1alpha1",

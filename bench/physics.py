@@ -12,9 +12,9 @@ import numpy as np
 
 from bench.rounds import Seconds, result
 from simulator.collectives import nccl
-from simulator.fluid import Flow, Fluid
-from simulator.topology import ClusterModel, parse_cluster
-from simulator.trainer import Trainer
+from simulator.machine.trainer import Trainer
+from simulator.network.max_min_fair import Flow, MaxMinFair
+from simulator.network.topology import ClusterModel, parse_cluster
 from simulator.training.pace import Recipe
 
 NODES, GANGS = 1000, 200
@@ -81,10 +81,10 @@ def _changes(rounds: int) -> list[dict[str, Any]]:
             seconds[name]["ours"].append(one)
             seconds[name]["from scratch"].append(scratch * turns)
     lines = []
-    for name, found in seconds.items():
+    for name, taken in seconds.items():
         line = result(
             f"gang {name}, {NODES} nodes, {GANGS} gangs",
-            found,
+            taken,
             "ours",
             "from scratch",
             events=turns,
@@ -96,11 +96,11 @@ def _changes(rounds: int) -> list[dict[str, Any]]:
 
 
 def _from_scratch(trainer: Trainer) -> float:
-    """Seconds to give all flows their rates anew."""
+    """Seconds to compute the rates of all flows again."""
     flows: dict[Any, Flow] = dict(trainer.fluid._flows)
     capacity = dict(trainer.fluid._capacity)
     began = process_time()
-    fluid = Fluid(capacity)
+    fluid = MaxMinFair(capacity)
     for key, flow in flows.items():
         fluid.add(key, flow)
     return process_time() - began

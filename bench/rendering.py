@@ -2,7 +2,7 @@
 
 The baseline does what the operators do for each pod: a deep copy of its template, and the variables
 appended to its containers, here with the same values handed to it for nothing. Ours reads the job,
-works out what each rank is told, and makes pods and services. Both are counted in CPU seconds.
+computes the environment of each rank, and makes pods and services. Both are counted in CPU seconds.
 """
 
 from copy import deepcopy
@@ -10,13 +10,12 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-from adapters.kubernetes.objects import Rendering
-from adapters.kubernetes.plan import Ref, plan
-from controlplane import events as e
-from controlplane.job import Job
-from controlplane.job_life import begin, evolve
+from adapters.kubernetes.reconcile.plan import Plan, Ref, plan
+from adapters.kubernetes.render.objects import Rendering
 from controlplane.kinds.registry import kind_of, read_manifest
-from controlplane.model import Slot
+from controlplane.lifecycle.job import Job, begin, evolve
+from controlplane.model import events as e
+from controlplane.model.cluster import Slot
 
 RANKS = 1_000
 ROUNDS = 7
@@ -67,8 +66,8 @@ def line(
 
 def timed(work: Any) -> tuple[Any, float]:
     began = process_time()
-    found = work()
-    return found, process_time() - began
+    result = work()
+    return result, process_time() - began
 
 
 def documents(job: Job) -> list[dict[str, Any]]:
@@ -78,16 +77,16 @@ def documents(job: Job) -> list[dict[str, Any]]:
 
 
 def copied(job: Job, made: list[dict[str, Any]]) -> list[Any]:
-    """What is told is taken from ours, so that only the making of the documents is measured."""
-    found = []
+    """Copy the template for each pod; the environments come from `made`, so only the copying is measured."""
+    pods = []
     for document in made[RANKS:]:
         pod = deepcopy(job.spec.roles[0].template)
         for container, ours in zip(
             pod["spec"]["containers"], document["spec"]["containers"], strict=True
         ):
             container["env"] = [*container.get("env", []), *ours.get("env", [])]
-        found += [pod, deepcopy(made[0])]
-    return found
+        pods += [pod, deepcopy(made[0])]
+    return pods
 
 
 def look(job: Job, made: list[dict[str, Any]]) -> float:
@@ -97,7 +96,7 @@ def look(job: Job, made: list[dict[str, Any]]) -> float:
     planned, seconds = timed(
         lambda: plan(Rendering(up, kind_of(up.spec)), observed, lambda: ("", ""))
     )
-    assert planned.is_empty, "nothing has changed"
+    assert planned == Plan([], [], [], []), "nothing has changed"
     return float(seconds)
 
 
@@ -127,6 +126,6 @@ def placed(kind: str) -> Job:
     }
     submission = read_manifest(manifest)
     submitted = e.JobSubmitted("j1", submission.namespace, submission.name, submission.spec)
-    job = begin(e.Recorded(1, 0.0, submitted), submitted)
+    job = begin(e.Recorded(1, 0.0, submitted))
     placement = tuple(Slot(f"node-{i // 8}", (i % 8,)) for i in range(RANKS))
     return evolve(job, e.Recorded(2, 0.0, e.GangPlaced("j1", 1, placement)))

@@ -18,19 +18,20 @@ from typing import Any
 from eventsourcing.application import Application
 from eventsourcing.domain import Aggregate, event
 
-from adapters.sqlite_log import SqliteLog
+from adapters.database.event_log import DatabaseLog
 from bench.append import in_our_loop
 from bench.history import events
-from controlplane.replay import rebuild, state_hash, take_snapshot
+from controlplane.log.replay import rebuild
+from controlplane.log.snapshots import state_hash, take_snapshot
 
 EVENTS = 1_000_000
 EVENTS_QUICK = 100_000
 THEIR_EVENTS = 20_000
 TAIL = 2_000
 BATCH = 2_000
-# The least of so many counts, of ours and of the library's: what else a machine does only adds.
+# The minimum of this many rounds counts, for both sides: other work on the machine only adds time.
 ROUNDS = 5
-# What becomes of finished jobs: they are removed after a day, or nobody ever removes them.
+# How long finished jobs are kept: they are removed after a day, or never.
 KEPT = {"kept a day": 86_400.0, "kept for ever": None}
 
 
@@ -46,7 +47,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
 async def in_turns(path: Path, quick: bool, kept: str, ttl_s: float | None) -> list[dict[str, Any]]:
     count = EVENTS_QUICK if quick else EVENTS
     await write_elsewhere(path, count, ttl_s)
-    log = await SqliteLog.open(path)
+    log = await DatabaseLog.open(path)
     whole_s = restart_s = their_s = float("inf")
     for turn in range(ROUNDS):
         their_s = min(their_s, replay_with_the_library(path.with_suffix(f".{turn}.db")))
@@ -102,7 +103,7 @@ def _write(path: Path, count: int, ttl_s: float | None) -> None:
 
 async def write(path: Path, count: int, ttl_s: float | None) -> None:
     """A log made by the engine, on disk."""
-    log = await SqliteLog.open(path)
+    log = await DatabaseLog.open(path)
     epoch = (await log.lead()).epoch
     history = islice(events(count, ttl_s=ttl_s), count)
     while batch := list(islice(history, BATCH)):

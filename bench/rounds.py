@@ -10,8 +10,8 @@ from statistics import median
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from controlplane.events import JobRestarting, Recorded
-from controlplane.model import Cause, Restart
+from controlplane.model.events import JobRestarting, Recorded
+from controlplane.model.failures import Cause, Restart
 
 MESSAGE = "the container ran out of memory and was killed by the kernel"
 
@@ -26,7 +26,7 @@ def sample(first: int, count: int) -> list[Recorded]:
 
 def _restarting(position: int) -> JobRestarting:
     at, node = 1.7e9 + position / 8, f"gpu-rack-07-node-{position % 64:04}"
-    restart = Restart(at, 2, Cause.EXIT, True, rank=3, exit_code=137, node=node, message=MESSAGE)
+    restart = Restart(at, 2, Cause.EXIT, True, rank=3, exit_code=137, node=node, detail=MESSAGE)
     return JobRestarting(f"01JD8Z5Q7W3F{position % 10:014}", restart, 3, at + 10)
 
 

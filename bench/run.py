@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from adapters.simulated_cluster.workload import SCHEMA
 from bench import (
     append,
     engine,
@@ -28,6 +29,7 @@ from bench import (
     watchers,
 )
 from bench.scheduling import suites
+from controlplane.kinds.registry import register_hint
 
 SUITES = {
     "physics": physics.run,
@@ -50,6 +52,7 @@ RESULTS = Path(__file__).parent / "results.json"
 
 def main(words: list[str]) -> int:
     asked = _read(words)
+    register_hint(SCHEMA)
     results: list[dict[str, Any]] = []
     for name in asked.suites or SUITES:
         print(f"{name} ...", flush=True)

@@ -3,7 +3,7 @@
 The floor knows no control plane: a line, a counter of free GPUs and one timeout a job. It must find
 the same starts. Both take turns, and the least CPU seconds of each count; memory is the peak of a
 process of its own. The traces are read from `shared/traces` beside the repository; where they are absent, a synthetic one
-of the same shape takes their place, and the name says so.
+of the same shape takes their place, and the name of the row shows it.
 """
 
 import os
@@ -22,10 +22,10 @@ import numpy as np
 import simpy
 
 from simulator.faults import FaultModel
-from studies.clusters import StudyCluster, equal_nodes, pool
-from studies.policies import policy_named
-from studies.run import Run
-from studies.run import run as run_study
+from studies.simulation.run import Run
+from studies.simulation.run import run as run_study
+from studies.whatif.clusters import StudyCluster, equal_nodes, pool
+from studies.whatif.policies import policy_named
 from studies.workloads.formats import read_trace
 from studies.workloads.trace import Trace, make_trace
 
@@ -57,14 +57,14 @@ def _beside_floor(
     events = 0
     for _ in range(TURNS):
         began = process_time()
-        found = run_study(trace, cluster, policy_named(policy), places=False)
+        result = run_study(trace, cluster, policy_named(policy), places=False)
         ours = min(ours, process_time() - began)
         began = process_time()
         starts = floor(trace, cluster.gpus)
         theirs = min(theirs, process_time() - began)
-        events = found.events
+        events = result.events
         if policy == "fifo":
-            assert found.started.tolist() == starts, "the floor found another schedule"
+            assert result.started.tolist() == starts, "the floor has another schedule"
     return {
         "name": f"{trace.name}, {len(trace):,} jobs on {cluster.gpus:,} GPUs, {policy}",
         "value": round(ours, 2),
@@ -105,14 +105,14 @@ def floor(trace: Trace, gpus: int) -> list[float]:
             _callback(event, start_who_fits)
             env.schedule(event, LAST)
 
-    def people() -> Generator[simpy.Event, Any, None]:
+    def arrivals() -> Generator[simpy.Event, Any, None]:
         for job, at in enumerate(trace.submit.tolist()):
             if at > env.now:
                 yield env.timeout(at - env.now)
             line.append(job)
             look()
 
-    env.process(people())
+    env.process(arrivals())
     env.run()
     return starts
 
@@ -136,7 +136,7 @@ def _faulty_month(days: float) -> dict[str, Any]:
     faults = FaultModel(node_mtbf_s=239 * DAY, node_repair_s=0.8 * DAY)
     model = replace(cluster.model, faults=faults, seed=7)
     began = process_time()
-    found: Run = run_study(trace, cluster.with_model(model), policy_named("easy"))
+    result: Run = run_study(trace, cluster.with_model(model), policy_named("easy"))
     took = process_time() - began
     goal = 5.0 * days / 30
     return {
@@ -146,7 +146,7 @@ def _faulty_month(days: float) -> dict[str, Any]:
         "ratio": round(goal / took, 2),
         "target": 1.0,
         "unit": "CPU s",
-        "note": f"baseline is the goal; {int(found.restarts.sum())} restarts",
+        "note": f"baseline is the goal; {int(result.restarts.sum())} restarts",
     }
 
 
@@ -165,13 +165,13 @@ def _growth(part: dict[str, Any], whole: dict[str, Any], few: Trace, many: Trace
 
 def _memory() -> dict[str, Any]:
     """The whole large trace in a process of its own."""
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "bench.studies", "--memory"],
         check=True,
         capture_output=True,
         text=True,
     )
-    peak = float(told.stdout.split()[-1])
+    peak = float(done.stdout.split()[-1])
     return {
         "name": "peak memory of the large trace",
         "value": round(peak),
@@ -184,9 +184,11 @@ def _memory() -> dict[str, Any]:
 
 
 def _trace(name: str, jobs: int) -> Trace:
-    said = os.environ.get("MUSTER_SHARED")
+    configured = os.environ.get("MUSTER_SHARED")
     here = Path(__file__).resolve()
-    for folder in [Path(said)] if said else [parent / "shared" for parent in here.parents]:
+    for folder in (
+        [Path(configured)] if configured else [parent / "shared" for parent in here.parents]
+    ):
         if (folder / "traces" / name).exists():
             return read_trace(folder / "traces" / name)
     dice = np.random.default_rng(1)

@@ -14,14 +14,15 @@ from typing import Any
 
 import simpy
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
-from controlplane.commands import SubmitJob
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
+from adapters.simulated_cluster.workload import Workload, hints_of
 from controlplane.engine import Engine, EngineOptions
-from controlplane.model import DoneWhen, JobSpec, Role, Workload
-from simulator.topology import Delays, grid
-from simulator.virtual_time import VirtualTime
+from controlplane.model.commands import SubmitJob
+from controlplane.model.spec import DoneWhen, JobSpec, Role
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import Delays, grid
 
 JOBS = 20_000
 JOBS_QUICK = 5_000
@@ -83,13 +84,13 @@ def through_the_engine(arrivals: list[Arrival]) -> list[float]:
     engine = Engine(SimpyClock(env), log, cluster, options)
     as_process(env, engine.run())
 
-    def people() -> Generator[simpy.Event, Any, None]:
+    def arrivals() -> Generator[simpy.Event, Any, None]:
         for number, (at, duration_s) in enumerate(arrivals):
             if at > env.now:
                 yield env.timeout(at - env.now)
             engine.submit(command(number, duration_s))
 
-    env.process(people())
+    env.process(arrivals())
     env.run()
     ends = [job.finished_at for job in engine.world.jobs.values()]
     assert len(ends) == len(arrivals), f"{len(ends)} of {len(arrivals)} jobs"
@@ -106,7 +107,7 @@ def command(number: int, duration_s: float) -> SubmitJob:
         spec=JobSpec(
             roles=(Role(name="Worker", gpus=1),),
             done_when=DoneWhen("Worker"),
-            workload=Workload(duration_s=duration_s),
+            hints=hints_of(Workload(duration_s=duration_s)),
         ),
     )
 
@@ -122,13 +123,13 @@ def through_simpy(arrivals: list[Arrival]) -> list[float]:
             yield env.timeout(duration_s)
         ends[number] = env.now
 
-    def people() -> Generator[simpy.Event, Any, None]:
+    def arrivals() -> Generator[simpy.Event, Any, None]:
         for number, (at, duration_s) in enumerate(arrivals):
             if at > env.now:
                 yield env.timeout(at - env.now)
             env.process(job(number, duration_s))
 
-    env.process(people())
+    env.process(arrivals())
     env.run()
     return ends
 

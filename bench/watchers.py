@@ -28,7 +28,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 async def watch(server: Server) -> dict[str, Any]:
     before = server.resident_kib()
-    watchers = [await Watcher.open(server.url) for _ in range(WATCHERS)]
+    watchers = [await StreamClient.open(server.url) for _ in range(WATCHERS)]
     each_kib = (server.resident_kib() - before) / WATCHERS
     reading = asyncio.gather(*(watcher.read(JOBS) for watcher in watchers))
     await submit(server.url, JOBS)
@@ -60,7 +60,7 @@ class Event(msgspec.Struct):
 _event = msgspec.json.Decoder(Event)
 
 
-class Watcher:
+class StreamClient:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
@@ -68,7 +68,7 @@ class Watcher:
         self.delays: list[float] = []
 
     @classmethod
-    async def open(cls, url: str) -> "Watcher":
+    async def open(cls, url: str) -> "StreamClient":
         where = urlsplit(url)
         reader, writer = await asyncio.open_connection(where.hostname, where.port)
         head = f"GET /v1/events?after=0 HTTP/1.1\r\nHost: {where.netloc}\r\n"
@@ -77,7 +77,7 @@ class Watcher:
         return cls(reader, writer)
 
     async def read(self, jobs: int) -> None:
-        """Reads every event until so many jobs were submitted."""
+        """Read every event until `jobs` jobs were submitted."""
         while len(self.delays) < jobs:
             line = await self._reader.readline()
             if line.startswith(b"data: "):

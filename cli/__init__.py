@@ -1,1 +1,1 @@
-"""The cli room."""
+"""The command line: `muster` and its commands."""

@@ -1,4 +1,4 @@
-"""Shell completion, and which version this is."""
+"""Shell completion, and the version of this program."""
 
 import asyncio
 from importlib.metadata import version as installed_version
@@ -11,7 +11,7 @@ from cli.settings import read_settings
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_MUSTER_COMPLETE"
-# A person who pressed the tab key does not wait longer.
+# The longest wait for the server, in seconds, after a person pressed the tab key.
 ASK_S_MAX = 1.0
 
 
@@ -40,7 +40,7 @@ def version() -> None:
 
 
 def job_names(namespace: str | None, incomplete: str) -> list[str]:
-    """The names of jobs that begin so; none if the server cannot be asked quickly."""
+    """Return the names of jobs that begin with `incomplete`; none if the server is slow."""
     try:
         names = asyncio.run(_job_names(namespace or read_settings().namespace))
     except Exception:  # noqa: BLE001 - a completion never disturbs the person who types
@@ -49,8 +49,8 @@ def job_names(namespace: str | None, incomplete: str) -> list[str]:
 
 
 async def _job_names(namespace: str) -> list[str]:
-    from cli.client import Page, connect
-    from controlplane.views import JobView
+    from cli.client.client import Page, connect
+    from controlplane.queries.views import JobView
 
     async with asyncio.timeout(ASK_S_MAX), connect() as server:
         page = await server.get("/v1/jobs", Page[JobView], namespace=namespace, limit=200)

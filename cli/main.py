@@ -1,7 +1,7 @@
-"""`muster`: the table of commands, and the last word on whatever went wrong.
+"""`muster`: the table of commands, and the final handler of errors.
 
-A command's module is imported when the command is used, so that `muster list` does not wait for
-what only `muster up` needs.
+A command's module is imported when the command is used, so that `muster list` does not wait for the
+imports that only `muster up` needs.
 """
 
 import errno
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from cli.complaints import FAILED, INTERRUPTED, Complaint
+from cli.errors import FAILED, INTERRUPTED, CliError
 from cli.settings import read_settings, reason
 
 PROGRAM = "muster"
@@ -22,51 +22,71 @@ STDOUT = 1
 class Entry(NamedTuple):
     module: str
     attribute: str
-    # In one line, because the module that says more is not loaded for the overview.
+    # One line here, because the overview does not load the module with the full help.
     help: str
 
 
 SECTIONS: dict[str, dict[str, Entry]] = {
     "Jobs": {
-        "submit": Entry("cli.submit", "submit", "Submit a manifest, or a job made from flags."),
-        "convert": Entry("cli.convert", "convert", "Show a manifest in another form."),
-        "list": Entry("cli.jobs", "list_command", "List jobs."),
-        "get": Entry("cli.jobs", "get", "Show one job in full."),
-        "manifest": Entry("cli.manifests", "manifest", "Show a job as its own kind shows it."),
-        "told": Entry("cli.manifests", "told", "Show what a rank is told."),
-        "why": Entry("cli.jobs", "why", "Say why a job waits, restarts or ended."),
-        "wait": Entry("cli.jobs", "wait", "Wait for the end of jobs."),
-        "logs": Entry("cli.job_logs", "logs", "Show what the ranks of a job wrote."),
-        "tensorboard": Entry("cli.tensorboard", "tensorboard", "Say where to see its TensorBoard."),
-        "attach": Entry("cli.attach", "attach", "Run a command beside a rank, in its pod."),
-        "events": Entry("cli.job_events", "events", "Show what happened to a job, or at all."),
-        "cancel": Entry("cli.changes", "cancel", "Stop jobs for good and keep their record."),
-        "suspend": Entry("cli.changes", "suspend", "Stop jobs until they are resumed."),
-        "resume": Entry("cli.changes", "resume", "Let suspended jobs queue again."),
-        "scale": Entry("cli.changes", "scale", "Change the number of replicas of a role."),
-        "amend": Entry("cli.changes", "amend", "Change the limits of a job."),
-        "delete": Entry("cli.changes", "delete", "Stop jobs if they run, and forget them."),
-        "prune": Entry("cli.changes", "prune", "Delete jobs that finished some time ago."),
+        "submit": Entry("cli.jobs.submit", "submit", "Submit a manifest, or a job from flags."),
+        "convert": Entry("cli.jobs.convert", "convert", "Show a manifest in another form."),
+        "list": Entry("cli.jobs.jobs", "list_command", "List jobs."),
+        "get": Entry("cli.jobs.jobs", "get", "Show one job in full."),
+        "manifest": Entry(
+            "cli.jobs.manifests", "manifest", "Show a job as a manifest with its status."
+        ),
+        "rank-env": Entry("cli.jobs.manifests", "rank_env", "Show the environment of a rank."),
+        "why": Entry("cli.jobs.jobs", "why", "Explain why a job waits, restarted or ended."),
+        "wait": Entry("cli.jobs.jobs", "wait", "Wait until jobs have finished."),
+        "logs": Entry("cli.jobs.job_logs", "logs", "Show the logs of a job's ranks."),
+        "tensorboard": Entry(
+            "cli.jobs.tensorboard", "tensorboard", "Show how to reach a job's TensorBoard."
+        ),
+        "attach": Entry("cli.jobs.attach", "attach", "Run a command in the container of a rank."),
+        "events": Entry(
+            "cli.jobs.job_events", "events", "Show the events of a job or of the whole cluster."
+        ),
+        "cancel": Entry("cli.jobs.changes", "cancel", "Stop jobs and keep their record."),
+        "suspend": Entry("cli.jobs.changes", "suspend", "Stop jobs until they are resumed."),
+        "resume": Entry("cli.jobs.changes", "resume", "Queue suspended jobs again."),
+        "retry": Entry("cli.jobs.changes", "retry", "Run failed indices of an array again."),
+        "scale": Entry("cli.jobs.changes", "scale", "Change the number of replicas of a role."),
+        "amend": Entry("cli.jobs.changes", "amend", "Change the limits of a job."),
+        "rerun": Entry("cli.jobs.changes", "rerun", "Submit a job once more under another name."),
+        "delete": Entry("cli.jobs.changes", "delete", "Stop jobs if they run, and remove them."),
+        "prune": Entry("cli.jobs.changes", "prune", "Delete jobs that finished some time ago."),
     },
     "Cluster": {
-        "top": Entry("cli.top", "top", "Show who uses the GPUs, by node or by job."),
-        "node": Entry("cli.cluster", "node", "List nodes, and take them out of use."),
-        "queue": Entry("cli.cluster", "queue", "List queues and set their quotas."),
-        "policy": Entry("cli.policy", "policy", "Show and change how the cluster is scheduled."),
+        "top": Entry("cli.cluster.top", "top", "Show the use of the GPUs, by node or by job."),
+        "node": Entry("cli.cluster.cluster", "node", "List, cordon and drain nodes."),
+        "queue": Entry("cli.cluster.cluster", "queue", "List queues and set their quotas."),
+        "policy": Entry(
+            "cli.cluster.policy", "policy", "Show and change how the cluster is scheduled."
+        ),
     },
     "Control plane and log": {
-        "up": Entry("cli.serve", "up", "Start the control plane with everything embedded."),
-        "crds": Entry("cli.crds", "crds", "Print what a Kubernetes cluster needs to take jobs."),
-        "log": Entry("cli.log", "log", "Verify, export, import and measure the event log."),
-        "replay": Entry("cli.replay", "replay", "Show the world at any past instant."),
-        "fork": Entry("cli.fork", "fork_command", "What would have happened otherwise."),
-        "analyse": Entry("cli.analyse", "analyse_command", "What failed, where, and what it cost."),
+        "up": Entry("cli.server.up", "up", "Start the control plane with everything embedded."),
+        "demo": Entry("cli.server.demo", "demo", "Show a busy simulated day in the browser."),
+        "view": Entry(
+            "cli.server.view", "view", "Show a log or a bundle in the browser, read-only."
+        ),
+        "crds": Entry(
+            "cli.server.crds", "crds", "Print the custom resource definitions for Kubernetes."
+        ),
+        "log": Entry("cli.log.log", "log", "Verify, export, import and measure the event log."),
+        "replay": Entry("cli.log.replay", "replay", "Show jobs, nodes and queues at a past time."),
+        "fork": Entry("cli.log.fork", "fork_command", "Simulate what a change would have caused."),
+        "analyse": Entry(
+            "cli.log.analyse", "analyse_command", "Summarise failures by cause, node and user."
+        ),
     },
     "Simulator": {
-        "sim": Entry("cli.sim", "sim", "Ask the simulator's physics, and check how true it is."),
+        "sim": Entry("cli.studies.sim", "sim", "Query and validate the performance model."),
     },
     "Studies": {
-        "whatif": Entry("cli.whatif", "whatif", "Ask what another cluster or policy would do."),
+        "whatif": Entry(
+            "cli.studies.whatif", "whatif", "Simulate a workload on another cluster or policy."
+        ),
     },
     "More": {
         "completion": Entry("cli.completion", "completion", "Print a shell completion script."),
@@ -77,12 +97,12 @@ ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in secti
 ALIASES = {"ls": "list", "del": "delete"}
 
 
-class _Enough(Exception):
-    """Whoever reads our output has read enough, as `head` does."""
+class _ReaderClosed(Exception):
+    """Raised when the reader of our output has closed it, as `head` does."""
 
 
 class LazyCommands(click.Group):
-    """Knows its commands by the table and loads them on use."""
+    """A group that has its commands in a table and imports them on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(ENTRIES)
@@ -106,8 +126,8 @@ class LazyCommands(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # click would make a failure of it.
-            raise _Enough from None
+            # click would report a failure.
+            raise _ReaderClosed from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, entries in SECTIONS.items():
@@ -127,21 +147,22 @@ def cli() -> None:
 
     \b
     First steps:
-      muster up                                a control plane, a simulated cluster
+      muster demo                              see a busy simulated day in the browser
+      muster up                                start a control plane and a simulated cluster
       muster submit examples/pytorchjob.yaml   submit a job
-      muster list --watch                      see what becomes of it
-      muster why NAME                          and why
+      muster list --watch                      watch it run
+      muster why NAME                          see why it waits or ended
     """
 
 
 def main() -> None:
-    """The entry point: whatever happens, a line that helps and an exit code that tells."""
+    """The entry point: every error becomes a helpful line and an exit code."""
     _have_streams()
     sys.exit(run(sys.argv[1:]))
 
 
 def _have_streams() -> None:
-    """Whoever closed standard input or output gets nothing, and no file of ours in their place."""
+    """Open /dev/null for closed standard streams, so that no other file gets their number."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             place = os.open(os.devnull, os.O_RDWR)
@@ -149,28 +170,28 @@ def _have_streams() -> None:
 
 
 def run(args: list[str]) -> int:
-    """Runs one command line and returns its exit code."""
+    """Run one command line and return its exit code."""
     try:
         return _invoke(args)
-    except Complaint as complaint:
-        complaint.show()
-        return complaint.exit_code
+    except CliError as cli_error:
+        cli_error.show()
+        return cli_error.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except (_Enough, BrokenPipeError):
+    except (_ReaderClosed, BrokenPipeError):
         _drop_the_rest()
         return 0
-    except Exception as error:  # the last resort: nobody sees a trace
+    except Exception as error:  # last resort: show no stack trace
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             _drop_the_rest()
-            Complaint(f"not everything could be written: {reason(error)}").show()
+            CliError(f"not everything could be written: {reason(error)}").show()
             return FAILED
         if read_settings().debug:
             raise
-        Complaint(
+        CliError(
             f"this should not happen: {type(error).__name__}: {error}",
             hint="Please report it; MUSTER_DEBUG=1 shows where it comes from.",
         ).show()
@@ -181,7 +202,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _drop_the_rest() -> None:
-    """What is left in the buffer would complain once more at exit."""
+    """Discard the output buffer, which would raise once more at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
 
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from cli.output.tables import FORMATS
+from cli.output.times import parse_span
 from cli.settings import read_settings
-from cli.tables import FORMATS
-from cli.times import parse_span
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,7 +22,7 @@ class JobName(NamedTuple):
 
 
 def url_option(command: F) -> F:
-    return click.option("--url", metavar="URL", help="The server; MUSTER_URL says it for all.")(
+    return click.option("--url", metavar="URL", help="URL of the server. Default: MUSTER_URL.")(
         command
     )
 
@@ -33,7 +33,7 @@ def namespace_option(command: F) -> F:
         "--namespace",
         default=lambda: read_settings().namespace,
         show_default="MUSTER_NAMESPACE, or default",
-        help="The namespace of jobs that are named without one.",
+        help="Namespace of job names that have none.",
     )
     return option(command)
 
@@ -45,29 +45,29 @@ def output_option(*formats: str) -> Callable[[F], F]:
         type=click.Choice(formats or FORMATS),
         default="table" if "table" in (formats or FORMATS) else formats[0],
         show_default=True,
-        help="How to show it.",
+        help="Output format.",
     )
 
 
 def all_namespaces_option(command: F) -> F:
-    return click.option("-A", "--all-namespaces", is_flag=True, help="Jobs of every namespace.")(
+    return click.option("-A", "--all-namespaces", is_flag=True, help="Include all namespaces.")(
         command
     )
 
 
 def parse_job(text: str, namespace: str) -> JobName:
-    """NAME in the given namespace, or NAMESPACE/NAME."""
+    """Parse NAME, in the given namespace, or NAMESPACE/NAME."""
     first, slash, rest = text.partition("/")
     name = JobName(first, rest) if slash else JobName(namespace, text)
     if not name.namespace or not name.name or "/" in name.name:
-        raise click.BadParameter(f"{text!r} is no job; write NAME or NAMESPACE/NAME.")
+        raise click.BadParameter(f"{text!r} is not a job name; write NAME or NAMESPACE/NAME.")
     return name
 
 
 def complete_job(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The names of jobs that begin so; none if the server cannot be asked quickly."""
+    """Return completions for a job's name; none if the server does not answer quickly."""
     from cli.completion import job_names
 
     return [CompletionItem(name) for name in job_names(ctx.params.get("namespace"), incomplete)]
@@ -81,12 +81,12 @@ def _or_usual_log(ctx: click.Context, param: click.Parameter, value: str | None)
     return read_settings().db if value is None else value
 
 
-# The log that is named, or the one of `muster up`: MUSTER_DB, or muster.db in the data folder.
+# The LOG argument; by default the log of `muster up`: MUSTER_DB, or muster.db in the data folder.
 log_argument = click.argument("source", metavar="[LOG]", required=False, callback=_or_usual_log)
 
 
 class Span(click.ParamType[float]):
-    """A duration such as 90s, 10m or 7d."""
+    """A duration such as 90s, 10m or 7d, in seconds."""
 
     name = "duration"
 
@@ -100,7 +100,7 @@ class Span(click.ParamType[float]):
 
 
 class Pair(click.ParamType[tuple[str, str]]):
-    """KEY=VALUE, or with another separator."""
+    """KEY=VALUE, or with another separator, as a pair."""
 
     def __init__(self, separator: str = "=", name: str = "key=value") -> None:
         self.separator = separator
@@ -109,7 +109,14 @@ class Pair(click.ParamType[tuple[str, str]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
-        key, found, rest = str(value).partition(self.separator)
-        if not key or not found:
+        key, separator, rest = str(value).partition(self.separator)
+        if not key or not separator:
             self.fail(f"{value!r} is not of the form {self.name}.", param, ctx)
         return key, rest
+
+
+def dry_run_option(command: F) -> F:
+    """Add `--dry-run`."""
+    return click.option(
+        "--dry-run", is_flag=True, help="Change nothing; print what would happen right away."
+    )(command)

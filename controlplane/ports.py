@@ -1,25 +1,28 @@
-"""The three doors of the engine: time, memory and hands; and eyes, for whoever wants to look."""
+"""The ports of the engine (Clock, EventLog, Cluster), and telemetry for the API."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from controlplane.codec import Row
-from controlplane.commands import Report
-from controlplane.effects import Effect
-from controlplane.errors import Rejected
-from controlplane.events import Recorded
-from controlplane.job import Job
-from controlplane.model import JobSpec
-from controlplane.page import Page
+from controlplane.lifecycle.effects import Effect
+from controlplane.lifecycle.job import Job
+from controlplane.model.addresses import AddressBook, ServiceNames
+from controlplane.model.commands import Report
+from controlplane.model.errors import Rejected
+from controlplane.model.events import Recorded
+from controlplane.model.rows import Row
+from controlplane.model.spec import JobSpec
 
 
 class Clock(Protocol):
-    """Time as the engine knows it: UTC seconds that it can read and wait for."""
+    """Time for the engine: UTC seconds, to read and to wait for."""
 
     def now(self) -> float: ...
 
     async def wait(self, until: float | None) -> None:
-        """Returns at `until`, or as soon as `wake` is called; at once if it was called before."""
+        """Return at `until` or at the next `wake`, whichever is first.
+
+        Return at once if `wake` was called since the last wait.
+        """
 
     def wake(self) -> None: ...
 
@@ -32,23 +35,23 @@ class Head(NamedTuple):
     epoch: int
 
 
-class Snapshot(NamedTuple):
-    """A world at a position, as `codec` writes it. Only a cache."""
+class StateSnapshot(NamedTuple):
+    """A state at a position, as `log.snapshots` encodes it. Only a cache."""
 
     position: int
     body: bytes
 
 
-# So many are kept, and so many bytes: those of a world with many jobs are larger than their events.
+# A snapshot of many jobs may be larger than their events, so the total size is limited too.
 SNAPSHOTS_KEPT = 16
 SNAPSHOT_BYTES_KEPT = 512 * 2**20
 
 
 def spare_snapshots(sizes: Mapping[int, int]) -> list[int]:
-    """The snapshots to drop, by position, so that few are left, spread over the whole log.
+    """Return the positions of the snapshots to drop; `sizes` maps position to bytes.
 
-    The newest stays, for a start needs it. Of the others goes the one whose neighbours lie closest,
-    so that no instant of the past is far behind a snapshot.
+    The newest snapshot stays, because a start needs it. Of the others, the one whose neighbours are
+    closest is dropped first, so that no past position is far behind a snapshot.
     """
     kept, spare, size = sorted(sizes), [], sum(sizes.values())
     while len(kept) > SNAPSHOTS_KEPT or (size > SNAPSHOT_BYTES_KEPT and len(kept) > 1):
@@ -60,94 +63,85 @@ def spare_snapshots(sizes: Mapping[int, int]) -> list[int]:
 
 
 class LogReader(Protocol):
-    """What can be read of a log, by whoever does not write it."""
+    """A log that is only read."""
 
     async def head(self) -> Head: ...
 
     async def read(self, after: int, limit: int) -> Sequence[Row]:
-        """Rows with positions after `after`, in order, at most `limit` of them."""
+        """Return rows with positions after `after`, in order, at most `limit` of them."""
 
-    async def latest_snapshot(self, at_most: int | None = None) -> Snapshot | None:
-        """The newest snapshot, or the newest whose position is not above `at_most`."""
-
-
-@runtime_checkable
-class PageReader(Protocol):
-    """A log that can be read column by column, which is quicker for who reads all of it."""
-
-    async def read_pages(self, after: int, limit: int) -> Sequence[Page]:
-        """What follows `after` without a gap, at most `limit` events; it may end anywhere.
-
-        What does not come apart as it should is left for `read`, and so is what is damaged.
-        """
+    async def latest_snapshot(self, at_most: int | None = None) -> StateSnapshot | None:
+        """Return the newest snapshot whose position is at most `at_most`, or None without one."""
 
 
 class EventLog(LogReader, Protocol):
     """An append-only list of events with one writer at a time.
 
-    Failures are `LogConflict` (another one leads) and `LogUnavailable` (it could not be reached;
-    whether the append happened may be unknown). After either the engine stops.
+    Methods raise `LogConflict` (another engine leads) and `LogUnavailable` (the log could not be
+    reached; whether an append happened may be unknown). After either the engine stops.
     """
 
     async def lead(self) -> Head:
-        """Takes the lead: from here on, appends with an older epoch are refused."""
+        """Take the lead with a new epoch: appends with an older epoch are refused from here on."""
 
     async def append(self, batch: Sequence[Recorded], *, epoch: int) -> None:
-        """Adds events durably, all or none.
+        """Append events durably, all or none.
 
-        The first one must stand right behind the head, and the epoch must be the head's.
+        The first position must be the head's plus one, and the epoch must be the head's.
         """
 
-    async def save_snapshot(self, snapshot: Snapshot) -> None:
-        """Keeps a snapshot; older ones may be dropped when enough of them are kept."""
+    async def save_snapshot(self, snapshot: StateSnapshot) -> None:
+        """Store a snapshot; older ones may be dropped, see `spare_snapshots`."""
 
     async def close(self) -> None: ...
 
 
 class SearchableLog(EventLog, Protocol):
-    """A log that a server stands on."""
+    """A log that a server runs on: it can also be read by stream."""
 
     async def read_stream(self, stream: str, after: int, upto: int) -> Sequence[Row]:
-        """The rows of one stream with positions after `after` and not above `upto`, in order."""
+        """Return the rows of `stream` with positions after `after` and at most `upto`, in order."""
 
 
 class SharerReading(NamedTuple):
-    """A rank's part in a GPU that it shares."""
+    """A rank's share of a GPU, and how much of it the rank uses."""
 
     job: str
     rank: int
-    # Thousandths of the device that it was given.
+    # Thousandths of the device that are allocated to the rank.
     share: int
     duty: float
     memory_used_mib: int
-    # What it may use of the device's memory.
+    # How much of the device's memory the rank may use.
     memory_limit_mib: int
 
 
 class DeviceReading(NamedTuple):
-    """What a GPU's own counters say, as a DCGM exporter gives them."""
+    """The counters of a GPU, as a DCGM exporter reports them."""
 
     node: str
     device: int
-    # The job that holds it, as its id; empty when it is free. Of a shared one, the first of `sharers`.
+    # The id of the job that has the device, empty when it is free; for a shared device, the job of
+    # the first of `sharers`.
     job: str
-    # The share of time in which it computes.
+    # The share of time in which the device computes, from 0 to 1.
     duty: float
     memory_used_mib: int
     memory_total_mib: int
     temperature_c: float
     power_w: float
-    # Which rank of the job; None if that is not known.
+    # The rank of the job; None if it is not known.
     rank: int | None = None
-    # The ranks that share it, if it is shared and they are known.
+    # The ranks that share the device, if it is shared and they are known.
     sharers: tuple[SharerReading, ...] = ()
 
 
 class LinkReading(NamedTuple):
-    """How much of a link's capacity is in use: a NIC (`nic/NODE`), an uplink (`leaf/...`), or a
-    device's own (`nvlink/NODE/GPU`, `pcie/NODE/GPU`).
+    """How much of a link's capacity is in use.
 
-    Exporters know what passes and not what could: then the capacity is 0, and `gbps` says how much.
+    A link is a NIC (`nic/NODE`), an uplink (`leaf/...`), or a device's own (`nvlink/NODE/GPU`,
+    `pcie/NODE/GPU`). Exporters measure traffic but not capacity: then the capacity is 0, and `gbps`
+    is the traffic.
     """
 
     link: str
@@ -157,9 +151,9 @@ class LinkReading(NamedTuple):
 
 
 class Telemetry(Protocol):
-    """Readings of devices and links at this moment, from a model or from exporters.
+    """Current readings of devices and links, from a model or from exporters.
 
-    Both raise TelemetryUnavailable, and soon, if whoever measures cannot be asked.
+    Both methods raise TelemetryUnavailable, without a long wait, if the source cannot be reached.
     """
 
     async def devices(self) -> Sequence[DeviceReading]: ...
@@ -178,6 +172,8 @@ class Point(NamedTuple):
 
 
 class DeviceHistory(NamedTuple):
+    """The readings of one device over a window."""
+
     node: str
     device: int
     rank: int | None
@@ -185,7 +181,7 @@ class DeviceHistory(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A part of the past: so many seconds up to `until` (None means now), at so many points."""
+    """The last `last_s` seconds before `until` (None means now), at `points` points."""
 
     last_s: float
     points: int
@@ -193,46 +189,74 @@ class Window(NamedTuple):
 
 
 class TelemetryHistory(Protocol):
-    """Readings of the past, where something keeps them. Raises TelemetryUnavailable."""
+    """Stored readings. Methods raise TelemetryUnavailable."""
 
     async def of_node(self, node: str, window: Window) -> Sequence[DeviceHistory]: ...
 
     async def of_pods(
         self, namespace: str, pods: Mapping[str, int], window: Window
     ) -> Sequence[DeviceHistory]:
-        """Of the devices that these pods had; the numbers are the pods' ranks."""
+        """Return the devices that these pods had; `pods` maps a pod's name to its rank."""
 
 
 class Cluster(Protocol):
-    """What runs ranks: a Kubernetes cluster, or a model of one.
+    """Runs ranks: a Kubernetes cluster, or a model of one.
 
-    An effect that is asked for again is harmless and answered by fresh reports on the attempt it
-    names, so whatever was lost on the way is healed by asking again.
+    A repeated effect is harmless and is answered by fresh reports on its attempt, so a lost effect
+    or report is repaired by a second request.
     """
 
     async def connect(self, report: Callable[[Report], None]) -> None:
-        """From here on, tell what happens through `report`."""
+        """Pass every observation to `report` from here on."""
 
     async def carry_out(self, effects: Sequence[Effect]) -> None:
-        """Takes the effects over; the outcome comes as reports."""
+        """Accept the effects; their outcome arrives as reports."""
 
     async def logs(self, job: Job, rank: int, lines_max: int) -> list[str]:
-        """The last lines that a rank of the job's latest attempt wrote."""
+        """Return the last `lines_max` lines that a rank of the job's latest attempt wrote."""
 
 
 @runtime_checkable
 class VetsJobs(Protocol):
-    """A cluster that knows of some jobs beforehand that they cannot run on it.
+    """A cluster that can refuse a job that cannot run on it.
 
-    It is asked at the edge, before a job is submitted or planned; the core does not ask.
+    The edge asks before a job is submitted or planned; the core does not.
     """
 
     def vet(self, spec: JobSpec) -> Rejected | None:
-        """Why the job cannot run here at all, with what exists; None if it may."""
+        """Return why the job cannot run here with the objects that exist; None if it may run."""
 
 
-class PodPlace(NamedTuple):
-    """Where a rank's pod is, for who wants to go there."""
+@runtime_checkable
+class SuppliesAddresses(Protocol):
+    """A cluster that knows how the ranks of a gang reach each other on it."""
+
+    def addresses(self, job: Job) -> AddressBook:
+        """Return the hosts and ports of the job's ranks."""
+
+
+def addresses_of(cluster: Cluster, job: Job) -> AddressBook:
+    """Return the address book of a job on the cluster.
+
+    A cluster that supplies none, as the simulated one, has service names: it shows the environment
+    that the ranks would have on Kubernetes.
+    """
+    return cluster.addresses(job) if isinstance(cluster, SuppliesAddresses) else ServiceNames()
+
+
+@runtime_checkable
+class InjectsFaults(Protocol):
+    """A cluster whose nodes can be made to fail: a simulated one.
+
+    A fault is recorded first, as `FaultInjected`, and the event is then passed to the cluster.
+    """
+
+    def inject(self, recorded: Recorded) -> None:
+        """Schedule the fault of a recorded `FaultInjected`."""
+
+
+class RankConsole(NamedTuple):
+    """Where a client can open a shell in a running rank."""
 
     # The API server's address.
     cluster: str
@@ -243,21 +267,26 @@ class PodPlace(NamedTuple):
 
 
 @runtime_checkable
-class RealPods(Protocol):
-    """What a cluster with real pods can do beside running ranks; a model of one cannot."""
+class RankConsoles(Protocol):
+    """A cluster in whose ranks a shell can be opened."""
 
-    def place(self, job: Job, rank: int) -> PodPlace | None:
-        """Where the rank's pod is, if it has one now."""
+    def console(self, job: Job, rank: int) -> RankConsole | None:
+        """Return the console of the rank, or None if the rank does not run now."""
+
+
+@runtime_checkable
+class RankLogs(Protocol):
+    """A cluster that can follow logs, and keeps those of earlier attempts and other containers."""
 
     async def containers(self, job: Job, rank: int, attempt: int = 0) -> list[str]:
-        """The containers of a rank that may have written something; attempt 0 is the latest."""
+        """Return the containers of a rank that may have written logs; attempt 0 is the latest."""
 
     def follow(
         self, job: Job, rank: int, lines_max: int, container: str = ""
-    ) -> AsyncIterator[str]:
-        """The last lines, and then each one as it is written, until the rank ends.
+    ) -> AsyncIterator[str] | None:
+        """Yield the last `lines_max` lines, then each line as it is written, until the rank ends.
 
-        Without a container's name, of the one that speaks for the rank; so below.
+        None if the rank does not run now. An empty `container` means the rank's main container, here and below.
         """
 
     async def older_logs(
@@ -270,5 +299,44 @@ class RealPods(Protocol):
         previous: bool,
         container: str = "",
     ) -> list[str]:
-        """What a rank wrote in an earlier attempt (0: the latest), or before it was started again
-        in place, or in another container."""
+        """Return what a rank wrote in an earlier attempt, an earlier run or another container.
+
+        Attempt 0 is the latest; `previous` selects the run before a restart in place.
+        """
+
+
+class ContainerRun(NamedTuple):
+    """One run of one rank, in one container of its pod."""
+
+    job: str
+    attempt: int
+    rank: int
+    incarnation: int
+    # Containers have the indices 0, 1, ... in their pod; init containers have -1, -2, ...
+    place: int = 0
+    container: str = ""
+
+
+class RankLogArchive(Protocol):
+    """Stores what ranks wrote, after their pods are gone.
+
+    It is a cache: without it the lines are lost with the pods, and nothing else is. Reading raises
+    LogUnavailable; lines that cannot be stored are dropped.
+    """
+
+    async def keep(self, run: ContainerRun, lines: list[str]) -> None:
+        """Store the lines of a run, replacing those stored before."""
+
+    async def lines(
+        self, job: str, attempt: int, rank: int, lines_max: int, container: str = ""
+    ) -> list[str]:
+        """Return the last lines of a rank's runs in an attempt, one run after the other.
+
+        Without a container's name, return those of the first container of the pod.
+        """
+
+    async def containers(self, job: str, attempt: int, rank: int) -> list[str]:
+        """Return the containers of a rank with stored lines, in the order of their pod."""
+
+    async def forget(self, job: str) -> None:
+        """Drop the lines of a deleted job."""

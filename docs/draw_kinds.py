@@ -12,14 +12,14 @@ from controlplane.kinds.registry import BUILT_IN
 HEAD = """# Kinds
 
 Made from the registry (`controlplane/kinds/registry.py`) by `make docs`; do not edit. `muster convert`
-shows any of these manifests in the native form, `kind: Job`, and `--to own` with every default spelt
+shows any of these manifests in the native form, `kind: Job`, and `--to own` with every default spelled
 out. `docs/adding-a-kind.md` adds one more.
 
 """
 TAIL = """
-The port is added to the container of that name, unless it has one of that name already. A role that
-does not say how many replicas it has gets one (the workers of an MPIJob none), and role names may be
-spelt in any case. What is not said otherwise is the same for all kinds:
+The port is added to the container of that name, unless it has one of that name already. A role without
+`replicas` gets one (the workers of an MPIJob none), and role names may be
+in any case. The rest is the same for all kinds:
 
 | field of the run policy | default | checked |
 | --- | --- | --- |
@@ -31,18 +31,18 @@ spelt in any case. What is not said otherwise is the same for all kinds:
 | schedulingPolicy.minAvailable | all replicas | 0 to 10,000 |
 | schedulingPolicy.scheduleTimeoutSeconds | 600 | 0 to ten years |
 | the annotation `muster.dev/image-timeout-seconds` | 300 | 0 to ten years |
-| managedBy | we run it | `muster.dev/muster`, the operator's own name, or `kueue.x-k8s.io/multikueue`, whose jobs are left alone; it cannot change later |
+| managedBy | Muster runs it | `muster.dev/muster`, the operator's own name, or `kueue.x-k8s.io/multikueue`, whose jobs are left alone; it cannot change later |
 
 Versions with `beta` and `alpha2` had the first four in `spec` itself, and so had `kubeflow.org/v1` in
-2019; both places are taken, and it is an error if they disagree. When a rank fails the whole gang
-starts again; with the annotation `muster.dev/restart-scope: rank` only that rank does, as the
-operators do it.
+2019; both places are accepted, and it is an error if they disagree. When a rank fails, the whole gang
+restarts; with the annotation `muster.dev/restart-scope: rank` only that rank restarts, as with the
+operators.
 
-`muster convert --to KIND/VERSION` turns every version into the newest of its kind, and warns of what the
-newest says otherwise (in an MPIJob v2beta1 the launcher logs in with ssh, for example). Other conversions
+`muster convert --to KIND/VERSION` turns every version into the newest of its kind, and warns where
+the newest version behaves differently (in an MPIJob v2beta1 the launcher logs in with ssh, for example). Other conversions
 are refused where anything would be lost.
 
-Everything wrong with a manifest is told at once: each problem has a sort (Required, Invalid, Forbidden,
+All problems of a manifest are reported at once. Each has a type (Required, Invalid, Forbidden,
 NotSupported, Duplicate, TypeInvalid), the path of its field, and advice.
 """
 COLUMNS = ("kind", "versions", "roles", "container", "port", "restart", "who decides")

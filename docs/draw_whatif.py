@@ -1,7 +1,7 @@
-"""Runs the commands of docs/whatif.md, and puts what they say and draw back into the page.
+"""Run the commands of docs/whatif.md, and write their output and pictures back into the page.
 
-Every block that begins with `$ muster whatif` is run in a folder of its own beside the examples, so
-the page shows what the commands do today. With --check it only says whether anything would change.
+Every block that begins with `$ muster whatif` runs in a temporary folder that has the examples, so
+the page shows the output of the current code. With --check it only reports files that would change.
 """
 
 import os
@@ -19,8 +19,8 @@ DRAWN = {
     ("policies", "Where the GPU time went"): "gpu-time.svg",
     ("sizes", "Wait against capacity"): "capacity.svg",
     ("sizes", "Use over time"): "use.svg",
-    ("sizes", "Node by node"): "nodes.svg",
-    ("window", "Who ran when"): "gantt.svg",
+    ("sizes", "Use by node"): "nodes.svg",
+    ("window", "Gantt chart"): "gantt.svg",
 }
 STYLE = (
     "text{font:11.5px system-ui,sans-serif;fill:#475569}.end{text-anchor:end}.mid{text-anchor:middle}"
@@ -36,7 +36,7 @@ def main(words: list[str]) -> int:
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     if "--check" in words:
         for path in stale:
-            print(f"{path.relative_to(ROOT)} is not what its commands give; make docs")
+            print(f"{path.relative_to(ROOT)} is stale: run `make docs`")
         return 1 if stale else 0
     for path in stale:
         path.parent.mkdir(exist_ok=True)
@@ -45,11 +45,11 @@ def main(words: list[str]) -> int:
 
 
 def made() -> dict[Path, str]:
-    """The page and its pictures, made anew."""
+    """Return the page and its pictures as the commands make them now."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "examples").symlink_to(ROOT / "examples")
-        page = _BLOCK.sub(lambda found: _run(found[1], folder), PAGE.read_text())
+        page = _BLOCK.sub(lambda match: _run(match[1], folder), PAGE.read_text())
         files = {PAGE: page}
         for (study, heading), picture in DRAWN.items():
             report = (folder / study / "report.html").read_text()
@@ -64,11 +64,11 @@ def _run(block: str, folder: Path) -> str:
         command = command[:-1] + block.split("\n", 1)[0].strip()
     muster = [sys.executable, "-m", "cli.main"]
     env = {**os.environ, "COLUMNS": "110", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
-    told = subprocess.run(
+    done = subprocess.run(
         ["sh", "-c", 'exec "$@" ' + command.removeprefix("muster "), "sh", *muster],
         cwd=folder, env=env, check=True, capture_output=True, text=True,
     )  # fmt: skip
-    shown = "\n".join(line.rstrip() for line in told.stdout.splitlines())
+    shown = "\n".join(line.rstrip() for line in done.stdout.splitlines())
     return "```console\n" + "\n".join(_lines_of(command)) + f"\n{shown}\n```\n"
 
 

@@ -1,5 +1,5 @@
-"""A guided tour: a real server on a simulated cluster, real manifests over HTTP, and what became
-of each job, told from the event log.
+"""A guided tour: a real server on a simulated cluster, real manifests over HTTP, and the outcome
+of each job from the event log.
 
 The tour checks what it promises: a gang waits for room, a node fails and a gang starts again, and
 a broken job uses up its retries. If one of them does not happen, the exit code is 1.
@@ -20,16 +20,17 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from cli.client import Client, Refused, connect
-from cli.documents import read_documents
-from cli.job_tables import list_table
-from cli.live import follow, recorded_of
-from cli.narration import tell, words
+from cli.client.client import Client, Refused, connect
+from cli.client.documents import read_documents
+from cli.client.event_stream import follow, recorded_of
+from cli.output.job_tables import list_table
+from cli.output.tables import Column, Table, console, phase, write
+from cli.output.times import span
 from cli.settings import read_settings
-from cli.tables import Column, Table, console, phase, write
-from cli.times import span
-from controlplane import events as e
-from controlplane.views import JobDetail, JobView, Why
+from controlplane.event_messages import describe
+from controlplane.messages import failure_text, restart_text, words
+from controlplane.model import events as e
+from controlplane.queries.views import JobDetail, JobView, Why
 
 EXAMPLES = Path(__file__).parent
 SPEED = 20
@@ -44,13 +45,13 @@ MANIFESTS = (
     "retries-exhausted.yaml",
     "big-gang.yaml",
 )
-NOT_TOLD = (e.RanksStarted, e.RanksExited, e.RanksGone, e.AttemptEnded, e.NodeReported)
+NOT_SHOWN = (e.RanksStarted, e.RanksExited, e.RanksGone, e.AttemptEnded, e.NodeReported)
 LINES_SHOWN = 10
 
 
 @dataclass
 class Story:
-    """One job, as its events tell it."""
+    """The history of one job, from its events."""
 
     name: str
     kind: str
@@ -75,13 +76,13 @@ class Story:
             case e.JobRestarting(restart=restart):
                 self._stop(at)
                 self.restarts.append(words(restart.cause))
-                self.why = restart.message
+                self.why = restart_text(restart)
             case e.JobSucceeded():
                 self._stop(at)
                 self.end = "Succeeded"
-            case e.JobFailed(reason=reason, message=message):
+            case e.JobFailed(reason=reason, failure=failure):
                 self._stop(at)
-                self.end, self.why = "Failed", f"{words(reason)}: {message}"
+                self.end, self.why = "Failed", f"{words(reason)}: {failure_text(failure)}"
             case _:
                 pass
 
@@ -111,10 +112,10 @@ class Tour:
             story.hear(recorded)
         if isinstance(event, e.NodeLost):
             self.node_lost = recorded
-        if isinstance(event, NOT_TOLD):
+        if isinstance(event, NOT_SHOWN):
             return None
         subject = "" if story is None else f"{story.name}: "
-        return f"{span(recorded.at - self.began):>6}  {subject}{tell(event)}"
+        return f"{span(recorded.at - self.began):>6}  {subject}{describe(event)}"
 
     def _story(self, event: e.Event) -> Story | None:
         if isinstance(event, e.JobSubmitted):
@@ -146,7 +147,7 @@ def main() -> int:
     except RuntimeError as error:
         click.echo(str(error), err=True)
         return 1
-    return tell_the_end(tour, log)
+    return show_summary(tour, log)
 
 
 @contextmanager
@@ -256,7 +257,7 @@ async def _picture(api: Client, tour: Tour) -> RenderableType:
 # ---------------------------------------------------------------- at the end
 
 
-def tell_the_end(tour: Tour, log: Path) -> int:
+def show_summary(tour: Tour, log: Path) -> int:
     click.echo("\nWhat became of them, in simulated time:\n")
     columns = (
         Column("JOB"),
@@ -274,7 +275,7 @@ def tell_the_end(tour: Tour, log: Path) -> int:
         mark = "  yes  " if holds else "  NO   "
         click.echo(click.wrap_text(promise, 78, mark, " " * len(mark)))
         kept = kept and holds
-    _say_next(log, tour.node_lost)
+    _show_next_steps(log, tour.node_lost)
     return 0 if kept else 1
 
 
@@ -304,21 +305,23 @@ def promises(tour: Tour) -> Iterator[tuple[str, bool]]:
     given_up = broken.end == "Failed" and broken.why.startswith("retries exhausted")
     yield f"{broken.name} failed after {len(broken.restarts)} retries and was given up", given_up
     refused = tour.refused == "can_never_fit"
-    yield "a job of 128 GPUs was refused at the door: it can never fit here", refused
+    yield "a job of 128 GPUs was refused at submission: it can never fit here", refused
     yield (
         "every job but the broken one succeeded",
         all(story.end == "Succeeded" for story in tour.stories.values() if story is not broken),
     )
 
 
-def _say_next(log: Path, node_lost: e.Recorded | None) -> None:
+def _show_next_steps(log: Path, node_lost: e.Recorded | None) -> None:
     position = 1 if node_lost is None else node_lost.position
     click.echo(f"\nThe event log of this tour is {log}. Try next:")
     for command, what in (
         (f"replay {log} --position {position}", "the cluster when the node had failed"),
         (f"replay {log} --step", "every decision, one by one"),
         (f"log verify {log}", "its chain, order and fold"),
+        (f"view {log}", "this log in the browser, read-only"),
         ("up", "a control plane of your own"),
+        ("demo", "a busy simulated day in the browser"),
     ):
         click.echo(f"  # {what}\n  {_program()} {command}")
 
@@ -326,8 +329,8 @@ def _say_next(log: Path, node_lost: e.Recorded | None) -> None:
 def _program() -> str:
     """How to call `muster` from here: by its name, or by the path beside this Python."""
     beside = Path(sys.executable).with_name("muster")
-    found = shutil.which("muster")
-    if found is not None and Path(found) == beside:
+    installed = shutil.which("muster")
+    if installed is not None and Path(installed) == beside:
         return "muster"
     return str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)
 

@@ -12,16 +12,17 @@ from random import Random
 import yaml
 from simpy.events import Event
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
-from adapters.sqlite_log import SqliteLog
-from controlplane.commands import SubmitJob
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.database.event_log import DatabaseLog
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
+from adapters.simulated_cluster.workload import Workload, hints_of
 from controlplane.engine import Engine, EngineOptions
-from controlplane.events import Recorded
-from controlplane.model import DoneWhen, JobSpec, Role, Workload
-from simulator.topology import parse_cluster
-from simulator.virtual_time import VirtualTime
+from controlplane.model.commands import SubmitJob
+from controlplane.model.events import Recorded
+from controlplane.model.spec import DoneWhen, JobSpec, Role
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import parse_cluster
 
 # 2026-11-16, 01:00 UTC.
 BEGIN = 1_794_790_800.0
@@ -35,7 +36,7 @@ def submission(id: str, name: str, who: str, ranks: int, gpus: int, run_s: float
         kind="PyTorchJob",
         roles=(role,),
         done_when=DoneWhen("Worker"),
-        workload=Workload(duration_s=run_s),
+        hints=hints_of(Workload(duration_s=run_s)),
     )
     return SubmitJob(id=f"submit-{id}", actor=who, job=id, namespace="nlp", name=name, spec=spec)
 
@@ -70,7 +71,7 @@ def night() -> list[Recorded]:
 
 
 async def write(path: Path, events: list[Recorded]) -> None:
-    log = await SqliteLog.open(path)
+    log = await DatabaseLog.open(path)
     await log.append(events, epoch=(await log.lead()).epoch)
     await log.close()
 

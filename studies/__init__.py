@@ -1,1 +1,1 @@
-"""Studies: whole worlds in virtual time, as questions with answers."""
+"""Simulations that answer questions: the real engine on the simulator, in virtual time."""

@@ -3,14 +3,19 @@
 import asyncio
 import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import asyncpg
 import pytest
 from hypothesis import settings
 
+from adapters.simulated_cluster.workload import SCHEMA
+from controlplane.kinds.registry import register_hint
 from tests.postgres import PostgresMissing, throwaway_postgres
 
+# Tests read manifests as a server does, which has the simulated cluster's hint.
+register_hint(SCHEMA)
 # A slow machine is no fault of the code, so examples have no deadline; pytest-timeout still guards.
 settings.register_profile("house", deadline=None, print_blob=True)
 settings.load_profile("house")
@@ -27,6 +32,18 @@ def postgres_url() -> Iterator[str]:
             yield url
     except PostgresMissing as missing:
         pytest.skip(str(missing))
+
+
+@pytest.fixture
+async def rank_logs() -> AsyncIterator[Any]:
+    """An archive of rank logs in memory."""
+    # Here, since few tests need SQLAlchemy.
+    from adapters.database.opening import open_database
+    from adapters.database.rank_logs import DatabaseRankLogs
+
+    database = await open_database("sqlite:///:memory:")
+    yield DatabaseRankLogs(database, 2**20)
+    await database.close()
 
 
 @pytest.fixture

@@ -15,15 +15,15 @@ def matchers(query: str) -> list[dict[str, re.Pattern[str]]]:
     """The selectors of a query, each as patterns that whole values of labels must match."""
     parts = [part.strip() for part in _SELECTOR.sub("@", query).split(" or ")]
     assert set(parts) == {"@"}, f"this is not understood: {query}"
-    found = []
+    parsed = []
     for inside in _SELECTOR.findall(query):
         assert not _MATCHER.sub("", inside).strip(","), f"this is not understood: {inside}"
         # Strings are quoted as in Go and in JSON.
         pairs = [(label, json.loads(f'"{text}"')) for label, text in _MATCHER.findall(inside)]
         # RE2 has no business with an escaped letter or digit that means nothing.
         assert not any(re.search(r"\\[^\W\d_dwsb]", text) for _, text in pairs), pairs
-        found.append({label: re.compile(text) for label, text in pairs})
-    return found
+        parsed.append({label: re.compile(text) for label, text in pairs})
+    return parsed
 
 
 class FakePrometheus:
@@ -92,8 +92,8 @@ class FakePrometheus:
 
 
 def _text(value: Any, at: float) -> str:
-    found = value(at) if callable(value) else value
-    return "NaN" if isinstance(found, float) and math.isnan(found) else str(found)
+    number = value(at) if callable(value) else value
+    return "NaN" if isinstance(number, float) and math.isnan(number) else str(number)
 
 
 def _success(kind: str, result: list[Any]) -> web.Response:

@@ -1,22 +1,12 @@
 """Jobs in any state for tests of clusters, folded from events as the control plane does it."""
 
-from controlplane import events as e
-from controlplane.effects import LaunchGang, StopGang
-from controlplane.job import Job
-from controlplane.job_life import begin, evolve
-from controlplane.model import (
-    Cause,
-    DoneWhen,
-    Exit,
-    JobSpec,
-    Placement,
-    Restart,
-    RestartPolicy,
-    RestartScope,
-    Role,
-    Slot,
-    Workload,
-)
+from adapters.simulated_cluster.workload import Workload, hints_of
+from controlplane.lifecycle.effects import LaunchGang, StopGang
+from controlplane.lifecycle.job import Job, begin, evolve
+from controlplane.model import events as e
+from controlplane.model.cluster import Placement, Slot
+from controlplane.model.failures import Cause, Exit, Restart
+from controlplane.model.spec import DoneWhen, JobSpec, RestartPolicy, RestartScope, Role
 
 
 def spec(
@@ -30,13 +20,18 @@ def spec(
     """Workers whose success is the job's, and, if asked for, a role behind them that serves."""
     roles = [Role(name="Worker", replicas=workers, gpus=gpus)]
     if servers:
-        roles.append(Role(name="PS", replicas=servers, serves=True))
+        roles.append(Role(name="PS", replicas=servers, is_server=True))
     return JobSpec(
         roles=tuple(roles),
         done_when=DoneWhen(role="Worker"),
         restart=RestartPolicy(scope=scope),
-        workload=work or Workload(duration_s=60.0),
+        hints=hints_of(work or Workload(duration_s=60.0)),
     )
+
+
+def is_elastic(role: Role) -> bool:
+    """Whether ranks of the role may join and leave while the other ranks run."""
+    return role.optional or role.min_replicas is not None or role.max_replicas is not None
 
 
 def on(*slots: str) -> Placement:
@@ -49,14 +44,25 @@ def on(*slots: str) -> Placement:
 
 def queued(spec: JobSpec, *, id: str = "job-1", at: float = 0.0) -> Job:
     submitted = e.JobSubmitted(id, "default", id, spec)
-    return begin(e.Recorded(1, at, submitted), submitted)
+    return begin(e.Recorded(1, at, submitted))
 
 
 def placed(
     placement: Placement, spec: JobSpec, *, id: str = "job-1", attempt: int = 1, at: float = 0.0
 ) -> Job:
-    """A job that was given its devices at `at`."""
-    return then(queued(spec, id=id, at=at), at, e.GangPlaced(id, attempt, placement))
+    """A job that was given its devices at `at`, for the first time or after earlier attempts."""
+    job = queued(spec, id=id, at=at)
+    for number in range(1, attempt):
+        job = then(
+            job,
+            at,
+            e.GangPlaced(id, number, placement),
+            e.JobRestarting(id, Restart(at, number, Cause.EXIT, True), 1, at),
+            e.RanksGone(id, number, tuple(range(len(placement)))),
+            e.AttemptEnded(id, number),
+            e.JobRequeued(id),
+        )
+    return then(job, at, e.GangPlaced(id, attempt, placement))
 
 
 def then(job: Job, at: float, *events: e.Event) -> Job:

@@ -46,13 +46,13 @@ def throwaway_postgres() -> Iterator[str]:
 
 def _programs() -> Path:
     # Debian keeps them off the PATH; what is on it may be a wrapper that starts something else.
-    found = [p.parent for p in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
-    if not found:
+    folders = [p.parent for p in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    if not folders:
         raise PostgresMissing(
             "PostgreSQL's initdb is not in /usr/lib/postgresql/*/bin; "
             "run deploy/install-system-packages.sh"
         )
-    return max(found, key=lambda programs: float(programs.parent.name))
+    return max(folders, key=lambda programs: float(programs.parent.name))
 
 
 def _identity() -> dict[str, str]:
@@ -61,7 +61,7 @@ def _identity() -> dict[str, str]:
 
 
 def _environment() -> dict[str, str]:
-    # PGDATA, PGPORT and their kin would point the programs at somebody else's server.
+    # PGDATA, PGPORT and the like would point the programs at another server.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     return kept | {"LC_ALL": "C.UTF-8"}
 

@@ -1,1 +1,5 @@
-"""Kubernetes: documents, plans and sightings as pure functions over what an API server returns."""
+"""The Cluster port on Kubernetes.
+
+Rendering, planning and reading statuses are pure functions over documents as an API server returns
+them; the other modules list, watch and write those documents.
+"""

@@ -1,7 +1,9 @@
-"""The Cluster port on a real cluster: effects become objects, and what is seen becomes reports.
+"""The Cluster port on Kubernetes: effects become objects, and observations become reports.
 
-Nothing is done or told before everything has been listed once, and nothing after `close`. Reads are
-watches: when nothing changes, nothing is asked.
+`KubernetesCluster` connects the parts of this package: informers list and watch, the reconciler
+writes objects, the node reporter reports nodes, and the log reader reads and keeps logs. Nothing is
+written or reported before every watched kind has been listed once, and nothing after `close`. Reads
+are watches: when nothing changes, nothing is requested.
 """
 
 import asyncio
@@ -9,46 +11,46 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple, assert_never
 
-from adapters.kubernetes import gang_schedulers
-from adapters.kubernetes.binding import BINDINGS, SCHEDULER
-from adapters.kubernetes.connection import Connection
-from adapters.kubernetes.errors import ApiError, NotFound
-from adapters.kubernetes.eyes import Eyes
-from adapters.kubernetes.hands import Hands
-from adapters.kubernetes.log_archive import LogArchive
-from adapters.kubernetes.log_reading import LogReading, container_of, containers_of
-from adapters.kubernetes.machines import Machines
-from adapters.kubernetes.marks import Document, mark_of, name_of
-from adapters.kubernetes.plan import Plan
-from adapters.kubernetes.reflector import Change
-from adapters.kubernetes.site import Owner, Site, unbound
-from adapters.kubernetes.tending import Tending
-from adapters.kubernetes.wishes import is_over
-from controlplane.commands import Report, ReportRanks
-from controlplane.effects import Effect, LaunchGang, StopGang, Survey, Tidy
-from controlplane.errors import Rejected
-from controlplane.job import Job
-from controlplane.model import JobSpec
-from controlplane.ports import PodPlace
-from controlplane.unheeded_constraints import refusal
+from adapters.kubernetes.api.connection import Connection
+from adapters.kubernetes.api.errors import ApiError, NotFound
+from adapters.kubernetes.api.reflector import Change
+from adapters.kubernetes.logs.reader import RankLogReader, container_of, containers_of
+from adapters.kubernetes.observe.informers import JobInformers
+from adapters.kubernetes.observe.labels import Document, name_of, run_of
+from adapters.kubernetes.observe.node_reporter import NodeReporter
+from adapters.kubernetes.reconcile.binding import BINDINGS, SCHEDULER
+from adapters.kubernetes.reconcile.desired_pods import is_over
+from adapters.kubernetes.reconcile.object_writer import ObjectWriter
+from adapters.kubernetes.reconcile.plan import Plan
+from adapters.kubernetes.reconcile.reconciler import JobReconciler
+from adapters.kubernetes.render import pod_group
+from adapters.kubernetes.render.site import Owner, Site, unbound
+from controlplane.lifecycle.effects import Effect, LaunchGang, StopGang, Survey, Tidy
+from controlplane.lifecycle.job import Job
+from controlplane.model.addresses import ServiceNames
+from controlplane.model.commands import Report, ReportRanks
+from controlplane.model.errors import Rejected
+from controlplane.model.spec import JobSpec
+from controlplane.model.unsupported_constraints import refusal
+from controlplane.ports import RankConsole, RankLogArchive
 
 _log = logging.getLogger("muster.kubernetes")
 
 
 class Options(NamedTuple):
-    """How one cluster is driven."""
+    """The settings of one cluster."""
 
-    # Only these namespaces; none means all of them.
+    # The namespaces that are watched; empty means all.
     namespaces: tuple[str, ...] = ()
     # What the cluster's DNS appends to names, such as cluster.local.
     domain: str = ""
-    # Muster binds pods where it placed them; otherwise the cluster's scheduler chooses the nodes.
+    # True: Muster binds each pod to the node that it chose. False: the cluster's scheduler chooses.
     binds_itself: bool = True
-    # Who chooses devices within a node: see `binding.BINDINGS`.
+    # Which component chooses the devices within a node: a key of `binding.BINDINGS`.
     devices: str = "kubelet"
-    # A gang scheduler that gets whole gangs: see `gang_schedulers`.
+    # The gang scheduler that places gangs instead of Muster, "" for none: see `render.pod_group`.
     gang: str = ""
-    # Labels of nodes that say where they stand, outermost first.
+    # The node labels that name the topology levels, outermost first.
     levels: tuple[str, ...] = ()
     resync_s: float = 300.0
     lost_after_s: float = 10.0
@@ -58,10 +60,13 @@ class Options(NamedTuple):
 
 
 class KubernetesCluster:
-    """`instance` names the control plane: objects of others are left alone.
+    """The Cluster port for one Kubernetes cluster.
 
-    It is asked when the first effect comes, because the log that it is read from may be empty
-    before. `owner_of` is the object that a job's objects hang on, if it has one in this cluster.
+    `instance` returns the name of this control plane; objects of other control planes are not
+    touched. It is called at the first effect, because the log that holds the name may be empty
+    before. `archive` keeps the logs of ranks whose pods are gone; with None they are lost.
+    `owner_of` returns the owner reference for a job's objects, or None for a job that has no object
+    in this cluster. `on_planned` is called with each plan after its requests have been sent.
     """
 
     def __init__(
@@ -70,7 +75,7 @@ class KubernetesCluster:
         instance: Callable[[], Awaitable[str]],
         options: Options | None = None,
         *,
-        archive: LogArchive | None = None,
+        archive: RankLogArchive | None = None,
         owner_of: Callable[[Job], Owner | None] = lambda job: None,
         on_planned: Callable[[Job, Plan], None] = lambda job, plan: None,
     ) -> None:
@@ -80,73 +85,80 @@ class KubernetesCluster:
         self._owner_of = owner_of
         self._on_planned = on_planned
         self._archive = archive
-        self._logs = LogReading(connection, archive)
+        self._logs = RankLogReader(connection, archive)
         self._report: Callable[[Report], None] = lambda report: None
-        self._eyes: Eyes | None = None
-        self._tending: Tending | None = None
+        self._informers: JobInformers | None = None
+        self._reconciler: JobReconciler | None = None
         self._site = Site()
-        self._machines: Machines | None = None
+        self._node_reporter: NodeReporter | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def vet(self, spec: JobSpec) -> Rejected | None:
-        """Why a job cannot be bound here; see `controlplane.ports.VetsJobs`."""
+        """Return why this cluster cannot run `spec`, or None; see `controlplane.ports.VetsJobs`.
+
+        Only a cluster on which Muster binds pods refuses jobs.
+        """
         return refusal(spec) if self._options.binds_itself else None
 
-    async def connect(self, report: Callable[[Report], None]) -> None:
-        """What was under way for who was connected before is dropped, for he may lead no more.
+    def addresses(self, job: Job) -> ServiceNames:
+        """Return the names of the services and pods of the job's ranks."""
+        return ServiceNames(self._options.domain)
 
-        What is seen is told from then on, but nothing is done for a job before it is asked for
-        again. So whoever should do nothing more connects somebody who does not listen.
+    async def connect(self, report: Callable[[Report], None]) -> None:
+        """Send reports to `report` from now on, and pause the reconciler.
+
+        Work in progress for the previous listener is cancelled, because its engine may no longer
+        lead. Observations are reported at once; a job is reconciled again only after its next
+        effect. Connecting a function that ignores reports therefore stops all writes.
         """
-        if self._tending is not None:
-            await self._tending.rest()
+        if self._reconciler is not None:
+            await self._reconciler.pause()
         self._report = report
 
     async def close(self) -> None:
-        """Stops looking and acting; whatever runs goes on running."""
+        """Stop watching and writing; pods keep running."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._machines is not None:
-            self._machines.close()
-        if self._tending is not None:
-            await self._tending.close()
+        if self._node_reporter is not None:
+            self._node_reporter.close()
+        if self._reconciler is not None:
+            await self._reconciler.close()
         await self._logs.close()
-        if self._archive is not None:
-            await self._archive.close()
         await self._connection.close()
 
     @property
     def trouble(self) -> ApiError | None:
-        """Why the cluster cannot be seen now, if so."""
-        return None if self._eyes is None else self._eyes.trouble
+        """The error of a reflector that cannot list or watch now; None if all can."""
+        return None if self._informers is None else self._informers.trouble
 
     # ------------------------------------------------------------------ effects
 
     async def carry_out(self, effects: Sequence[Effect]) -> None:
-        if self._eyes is None:
+        """Accept the effects; the first call creates the informers and starts watching."""
+        if self._informers is None:
             await self._begin()
-        tending = self._tending
-        assert tending is not None
+        reconciler = self._reconciler
+        assert reconciler is not None
         for effect in effects:
             match effect:
                 case LaunchGang():
-                    tending.launch(effect)
+                    reconciler.launch(effect)
                 case StopGang():
-                    tending.stop(effect)
+                    reconciler.stop(effect)
                 case Tidy():
-                    tending.tidy(effect.job_id, effect.job)
+                    reconciler.tidy(effect.job_id, effect.job)
                     if effect.job is None and self._archive is not None:
                         self._spawn(self._archive.forget(effect.job_id))
                 case Survey():
-                    self._tidy_up(tending, effect)
+                    self._tidy_up(reconciler, effect)
                     self._spawn(self._survey())
                 case _:
                     assert_never(effect)
 
     async def _begin(self) -> None:
         options, instance = self._options, await self._instance()
-        groups = gang_schedulers.version(options.gang) if options.gang else ""
+        groups = pod_group.version(options.gang) if options.gang else ""
         binds_itself = options.binds_itself and not options.gang
         self._site = Site(
             domain=options.domain,
@@ -158,33 +170,33 @@ class KubernetesCluster:
             code_image=options.code_image,
             board_image=options.board_image,
         )
-        eyes = self._eyes = Eyes(
+        informers = self._informers = JobInformers(
             self._connection,
             instance=instance,
             namespaces=options.namespaces,
             pod_groups=groups,
             resync_s=options.resync_s,
             on_change=self._changed,
-            on_node=lambda change: machines.on_node(change),
-            on_other=lambda change: machines.on_other(change),
+            on_node=lambda change: node_reporter.on_node(change),
+            on_other=lambda change: node_reporter.on_other(change),
         )
-        machines = self._machines = Machines(
-            lambda: eyes,
+        node_reporter = self._node_reporter = NodeReporter(
+            lambda: informers,
             lambda report: self._report(report),
             lost_after_s=options.lost_after_s,
             levels=options.levels,
         )
-        self._tending = self._new_tending()
-        for reflector in eyes.reflectors:
+        self._reconciler = self._new_tending()
+        for reflector in informers.reflectors:
             self._spawn(reflector.run())
 
-    def _new_tending(self) -> Tending:
-        assert self._eyes is not None
+    def _new_tending(self) -> JobReconciler:
+        assert self._informers is not None
         site = self._site
-        groups = gang_schedulers.version(site.gang) if site.gang else ""
-        return Tending(
-            self._eyes,
-            Hands(self._connection, self._eyes, pod_groups=groups),
+        groups = pod_group.version(site.gang) if site.gang else ""
+        return JobReconciler(
+            self._informers,
+            ObjectWriter(self._connection, self._informers, pod_groups=groups),
             site,
             report=lambda report: self._report(report),
             with_lines=self._with_lines,
@@ -199,45 +211,51 @@ class KubernetesCluster:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _tidy_up(self, tending: Tending, survey: Survey) -> None:
-        """What is left of jobs that nobody tends: those that have ended, and those that are gone."""
-        assert self._eyes is not None
+    def _tidy_up(self, reconciler: JobReconciler, survey: Survey) -> None:
+        """Collect the objects of jobs without a reconcile context: finished or unknown jobs."""
+        assert self._informers is not None
         if survey.known is None:
             return
-        found = [(job, survey.known(job)) for job in self._eyes.jobs if not tending.knows(job)]
-        for job_id, job in found:
-            tending.tidy(job_id, job)
+        unknown = [
+            (job, survey.known(job)) for job in self._informers.jobs if not reconciler.knows(job)
+        ]
+        for job_id, job in unknown:
+            reconciler.tidy(job_id, job)
 
     async def _survey(self) -> None:
-        assert self._eyes is not None
-        assert self._machines is not None
-        await self._eyes.see_nodes()
-        self._machines.survey()
+        assert self._informers is not None
+        assert self._node_reporter is not None
+        await self._informers.see_nodes()
+        self._node_reporter.survey()
 
-    # ------------------------------------------------------------------ what is seen
+    # ------------------------------------------------------------------ observations
 
     def _changed(self, job: str, kind: str, change: Change) -> None:
-        assert self._tending is not None
+        assert self._reconciler is not None
         try:
-            self._tending.on_change(job, kind, change)
+            self._reconciler.on_change(job, kind, change)
             if kind == "Pod" and change.now is not None and is_over(change.now):
                 self._logs.keep_soon(change.now)
-        except Exception:  # noqa: BLE001 - the watch that told it is every job's
+        except Exception:  # noqa: BLE001 - all jobs share the watch, so it must not end
             _log.exception("a change of job %s could not be handled; looking at all of it", job)
-            self._tending.look_again(job)
+            self._reconciler.look_again(job)
 
     async def _with_lines(self, job: Job, reports: list[ReportRanks]) -> list[ReportRanks]:
-        assert self._eyes is not None
-        assert self._tending is not None
-        pods = self._eyes.pods_of(job.id)
-        return await self._logs.with_lines(job, reports, pods, self._tending.names(job.id))
+        assert self._informers is not None
+        assert self._reconciler is not None
+        pods = self._informers.pods_of(job.id)
+        return await self._logs.with_lines(job, reports, pods, self._reconciler.names(job.id))
 
     async def _before_deletion(self, pods: list[Document]) -> None:
         await self._logs.keep_now(pods)
 
-    # ------------------------------------------------------------------ questions
+    # ------------------------------------------------------------------ queries
 
     async def logs(self, job: Job, rank: int, lines_max: int, container: str = "") -> list[str]:
+        """Return the last lines of a rank in the latest attempt, from its pod or the archive.
+
+        Empty if neither has any. An empty `container` means the main container, here and below.
+        """
         if job.attempt is None or lines_max <= 0:
             return []
         pod, container = self._pod(job, rank), container or container_of(job, rank)
@@ -253,6 +271,7 @@ class KubernetesCluster:
         return await self._archive.lines(job.id, job.attempt.number, rank, lines_max, container)
 
     async def containers(self, job: Job, rank: int, attempt: int = 0) -> list[str]:
+        """Return the containers of a rank's pod or archived logs; attempt 0 is the latest."""
         pod, latest = self._pod(job, rank), 0 if job.attempt is None else job.attempt.number
         if pod is not None and attempt in (0, latest):
             return containers_of(pod)
@@ -270,6 +289,10 @@ class KubernetesCluster:
         previous: bool,
         container: str = "",
     ) -> list[str]:
+        """Return the last lines of an earlier attempt, or of the run before a restart in place.
+
+        Attempt 0 is the latest. With `previous` only an existing pod has lines.
+        """
         container = container or container_of(job, rank)
         pod, latest = self._pod(job, rank), 0 if job.attempt is None else job.attempt.number
         if previous and pod is not None and attempt in (0, latest):
@@ -284,23 +307,33 @@ class KubernetesCluster:
             return []
         return await self._archive.lines(job.id, attempt, rank, lines_max, container)
 
-    async def follow(
+    def follow(
         self, job: Job, rank: int, lines_max: int, container: str = ""
-    ) -> AsyncIterator[str]:
-        pod, container = self._pod(job, rank), container or container_of(job, rank)
+    ) -> AsyncIterator[str] | None:
+        """Yield the last lines of a rank, then each new one; end if its pod or the stream ends.
+
+        None if the rank has no pod.
+        """
+        pod = self._pod(job, rank)
         if pod is None:
-            return
+            return None
+        return self._follow(job, rank, pod, container or container_of(job, rank), lines_max)
+
+    async def _follow(
+        self, job: Job, rank: int, pod: Document, container: str, lines_max: int
+    ) -> AsyncIterator[str]:
         try:
             async for line in self._logs.follow(pod, container, lines_max):
                 yield line
         except ApiError as error:
             _log.info("logs of %s/%s rank %d: %s", job.namespace, job.name, rank, error)
 
-    def place(self, job: Job, rank: int) -> PodPlace | None:
+    def console(self, job: Job, rank: int) -> RankConsole | None:
+        """Return the console of the rank's pod, or None if it has no pod now."""
         pod = self._pod(job, rank)
         if pod is None:
             return None
-        return PodPlace(
+        return RankConsole(
             cluster=self._connection.host,
             namespace=job.namespace,
             pod=name_of(pod),
@@ -309,12 +342,12 @@ class KubernetesCluster:
         )
 
     def _pod(self, job: Job, rank: int) -> Document | None:
-        """The pod of a rank in the latest attempt, its latest run."""
-        if self._eyes is None or job.attempt is None:
+        """Return the pod of the rank's latest run in the latest attempt, or None."""
+        if self._informers is None or job.attempt is None:
             return None
-        number, found = job.attempt.number, dict[int, Document]()
-        for pod in self._eyes.pods_of(job.id).values():
-            mark = mark_of(pod)
-            if mark is not None and (mark.attempt, mark.rank) == (number, rank):
-                found[mark.incarnation] = pod
-        return found[max(found)] if found else None
+        number, pods = job.attempt.number, dict[int, Document]()
+        for pod in self._informers.pods_of(job.id).values():
+            run = run_of(pod)
+            if run is not None and (run.attempt, run.rank) == (number, rank):
+                pods[run.incarnation] = pod
+        return pods[max(pods)] if pods else None

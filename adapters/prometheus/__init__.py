@@ -1,4 +1,4 @@
-"""Counters of GPUs from a Prometheus server."""
+"""The telemetry port on a Prometheus server: GPU metrics."""
 
 from adapters.prometheus.telemetry import PodsOf, PrometheusTelemetry
 

@@ -1,7 +1,7 @@
-"""What exporters call their numbers, and readings made of them. Pure.
+"""The metric names of GPU exporters, the queries for them, and readings from the answers. Pure.
 
-DCGM-exporter's names are taken, and those of the NVML exporter that Arena and older clusters use.
-Where both are there, the first in the table counts.
+The names are those of DCGM-exporter, and of the NVML exporter that Arena and older clusters use.
+Where a device has several metrics for one quantity, the first in the table counts.
 """
 
 import re
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from controlplane.ports import DeviceHistory, DeviceReading, LinkReading, Point
 
-# (NAMESPACE, POD) -> the id of its job, and its rank.
+# (namespace, pod) -> (job id, rank).
 Pods = Mapping[tuple[str, str], tuple[str, int]]
 
 
 class Counter(NamedTuple):
-    """A series, what it measures, and by what its value is multiplied to get our unit."""
+    """A metric, the quantity that it measures, and the factor that converts it to our unit."""
 
     name: str
     measures: str
@@ -25,7 +25,7 @@ class Counter(NamedTuple):
 _MIB = 2.0**-20
 COUNTERS = (
     Counter("DCGM_FI_DEV_GPU_UTIL", "duty", 0.01),
-    # Of a device that is cut in parts (MIG) only this one is known.
+    # For a partitioned device (MIG) only this metric exists.
     Counter("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "duty"),
     Counter("nvidia_gpu_duty_cycle", "duty", 0.01),
     Counter("DCGM_FI_DEV_FB_USED", "used"),
@@ -38,7 +38,7 @@ COUNTERS = (
     Counter("DCGM_FI_DEV_POWER_USAGE", "power"),
     Counter("nvidia_gpu_power_usage_milliwatts", "power", 0.001),
 )
-# Bytes a second that pass, as the profiling counters give them.
+# The profiling metrics are in bytes per second; readings are in Gbit/s.
 _GBPS = 8e-9
 LINKS = (
     Counter("DCGM_FI_PROF_NVLINK_TX_BYTES", "nvlink", _GBPS),
@@ -46,10 +46,11 @@ LINKS = (
     Counter("DCGM_FI_PROF_PCIE_TX_BYTES", "pcie", _GBPS),
     Counter("DCGM_FI_PROF_PCIE_RX_BYTES", "pcie", _GBPS),
 )
+# The quantities that a history contains.
 PAST = ("duty", "used", "temperature", "power")
 
-# Where a label may be found; the first that says something counts. What an exporter says of itself
-# is renamed by Prometheus (`exported_`) where a target's own label has the same name.
+# The names that a label may have; the first that is not empty counts. Prometheus renames a label of
+# an exporter (`exported_`) where the target has a label with the same name.
 NODE = ("node", "kubernetes_node", "node_name", "Hostname", "hostname", "instance")
 DEVICE = ("gpu", "minor_number", "device")
 NAMESPACE = ("exported_namespace", "namespace_name", "namespace")
@@ -57,18 +58,19 @@ POD = ("exported_pod", "pod_name", "pod")
 
 
 def instant_query(counters: Sequence[Counter] = COUNTERS + LINKS) -> str:
+    """Return a query for the latest values of all `counters`."""
     return f'{{__name__=~"{"|".join(counter.name for counter in counters)}"}}'
 
 
 def node_query(node: str) -> str:
-    """What was measured on a node, whatever the label is called that names it."""
-    # An instance has a port behind its name.
+    """Return a query for the metrics of a node, with any of the label names in `NODE`."""
+    # The label `instance` has a port after the name.
     value = f"{_quoted(node)}(:[0-9]+)?"
     return _either(f'{label}=~"{value}"' for label in NODE)
 
 
 def pods_query(namespace: str, pods: Iterable[str]) -> str:
-    """What was measured of devices that these pods had."""
+    """Return a query for the metrics of devices that these pods use or used."""
     names = "|".join(_quoted(pod) for pod in sorted(pods))
     where = _quoted(namespace)
     return _either(
@@ -82,7 +84,7 @@ def _either(matchers: Iterable[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """For a regular expression within a string."""
+    """Escape `text` for a regular expression within a PromQL string."""
     return re.escape(text).replace("\\", "\\\\").replace('"', '\\"')
 
 
@@ -95,19 +97,22 @@ class _Key(NamedTuple):
 
 
 def device_readings(result: Iterable[Mapping[str, Any]], pods: Pods) -> list[DeviceReading]:
-    """One reading a device, from the answer to an instant query."""
-    found: dict[_Key, dict[str, float]] = {}
+    """Return one reading per device, sorted, from the answer to an instant query.
+
+    A quantity without a metric is 0. A device without a known pod has an empty job.
+    """
+    values: dict[_Key, dict[str, float]] = {}
     holders: dict[_Key, tuple[str, int]] = {}
     for sample, counter in _ranked(result, COUNTERS):
         key, value = _key(sample["metric"]), _number(sample.get("value"))
         if key is None or value is None:
             continue
-        found.setdefault(key, {}).setdefault(counter.measures, value * counter.factor)
+        values.setdefault(key, {}).setdefault(counter.measures, value * counter.factor)
         holder = pods.get(pod_of(sample["metric"]))
         if holder is not None:
-            # A device that pods share is told of once for each; the first by name is taken.
+            # A device that pods share has one sample per pod; the first job by id is used.
             holders[key] = min(holders.get(key, holder), holder)
-    return [_reading(key, found[key], holders.get(key)) for key in sorted(found)]
+    return [_reading(key, values[key], holders.get(key)) for key in sorted(values)]
 
 
 def _reading(key: _Key, seen: Mapping[str, float], holder: tuple[str, int] | None) -> DeviceReading:
@@ -128,7 +133,7 @@ def _reading(key: _Key, seen: Mapping[str, float], holder: tuple[str, int] | Non
 
 
 def link_readings(result: Iterable[Mapping[str, Any]]) -> list[LinkReading]:
-    """What passes over the links of each device, both ways together."""
+    """Return the traffic on the links of each device, both directions together, in Gbit/s."""
     passing: dict[str, float] = {}
     for sample, counter in _ranked(result, LINKS):
         key, value = _key(sample["metric"]), _number(sample.get("value"))
@@ -139,7 +144,10 @@ def link_readings(result: Iterable[Mapping[str, Any]]) -> list[LinkReading]:
 
 
 def histories(result: Iterable[Mapping[str, Any]], pods: Mapping[str, int]) -> list[DeviceHistory]:
-    """One history for each device and rank, from the answer to a range query."""
+    """Return one history per device and rank, from the answer to a range query.
+
+    `pods` maps pod names to ranks; for other pods the rank is None. A missing value is None.
+    """
     seen: dict[tuple[_Key, int | None], dict[float, dict[str, float]]] = {}
     for sample, counter in _ranked(result, COUNTERS):
         key = _key(sample["metric"])
@@ -158,11 +166,11 @@ def histories(result: Iterable[Mapping[str, Any]], pods: Mapping[str, int]) -> l
 
 
 def _points(times: Mapping[float, Mapping[str, float]]) -> tuple[Point, ...]:
-    found = []
+    points = []
     for at in sorted(times):
         values = times[at]
         duty, used, power = values.get("duty"), values.get("used"), values.get("power")
-        found.append(
+        points.append(
             Point(
                 at,
                 None if duty is None else round(duty, 4),
@@ -171,13 +179,13 @@ def _points(times: Mapping[float, Mapping[str, float]]) -> tuple[Point, ...]:
                 None if power is None else round(power, 1),
             )
         )
-    return tuple(found)
+    return tuple(points)
 
 
 def _ranked(
     result: Iterable[Mapping[str, Any]], counters: Sequence[Counter]
 ) -> list[tuple[Mapping[str, Any], Counter]]:
-    """The samples that are in the table, in the table's order and not in the server's."""
+    """Return the samples whose metric is in `counters`, in the order of that table."""
     places = {counter.name: index for index, counter in enumerate(counters)}
     known = [
         (places[sample["metric"]["__name__"]], number, sample)
@@ -189,7 +197,7 @@ def _ranked(
 
 def _key(labels: Mapping[str, str]) -> _Key | None:
     device = _first(labels, DEVICE)
-    # `device` says nvidia3, the others say 3.
+    # The label `device` has the form nvidia3, the others the form 3.
     digits = re.search(r"\d+$", device)
     node = _first(labels, NODE)
     if digits is None or not node:
@@ -200,6 +208,7 @@ def _key(labels: Mapping[str, str]) -> _Key | None:
 
 
 def pod_of(labels: Mapping[str, str]) -> tuple[str, str]:
+    """Return (namespace, pod) of a sample; "" for what its labels do not name."""
     return _first(labels, NAMESPACE), _first(labels, POD)
 
 
@@ -208,7 +217,7 @@ def _first(labels: Mapping[str, str], names: Sequence[str]) -> str:
 
 
 def _number(pair: Any) -> float | None:
-    """The value of a sample; what is not a number (no measurement, or an infinite one) is none."""
+    """Return the value of a sample; None if it is missing, NaN, infinite or at least 1e18."""
     try:
         value = float(pair[1])
     except (TypeError, ValueError, IndexError):

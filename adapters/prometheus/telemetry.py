@@ -1,6 +1,8 @@
-"""The telemetry port on a Prometheus server: asked at most every few seconds, and never for long.
+"""The telemetry port on a Prometheus server.
 
-A server that does not answer is not asked again for a while, so nobody waits for it twice.
+The latest values are requested at most every `FRESH_S` seconds, and every request has a timeout.
+After a failure the server gets no request for `PAUSE_S` seconds, so that callers fail at once
+instead of waiting for it again.
 """
 
 import asyncio
@@ -20,16 +22,16 @@ from adapters.prometheus.series import (
     node_query,
     pods_query,
 )
-from controlplane.errors import TelemetryUnavailable
+from controlplane.model.errors import TelemetryUnavailable
 from controlplane.ports import Clock, DeviceHistory, DeviceReading, LinkReading, Window
 
-# Says which pods are ranks of which jobs.
+# Returns the pods that are ranks of jobs.
 PodsOf = Callable[[], Awaitable[Pods]]
 
 ANSWER_S_MAX = 5.0
-# Exporters are asked every 15 to 30 seconds, so a few seconds more make no difference.
+# Prometheus scrapes exporters every 15 to 30 seconds, so a few seconds more make no difference.
 FRESH_S = 3.0
-# How long a server that failed is left alone.
+# The pause after a failure of the server.
 PAUSE_S = 5.0
 ANSWER_BYTES_MAX = 64 << 20
 STEP_S_MIN = 1.0
@@ -48,7 +50,11 @@ _decode = msgspec.json.Decoder(_Answer).decode
 
 
 class PrometheusTelemetry:
-    """`pods` says whose a pod is; `clock` shows real time."""
+    """The telemetry of the server at `url`.
+
+    `pods` returns the job and rank of each pod; `clock` shows real time; `token` is a bearer token,
+    "" for none. Queries raise TelemetryUnavailable if the server does not answer or refuses.
+    """
 
     def __init__(self, url: str, *, pods: PodsOf, clock: Clock, token: str = "") -> None:
         self._url = url.rstrip("/")
@@ -74,6 +80,7 @@ class PrometheusTelemetry:
     async def of_pods(
         self, namespace: str, pods: Mapping[str, int], window: Window
     ) -> Sequence[DeviceHistory]:
+        """Return the histories of the devices of `pods`, which maps a pod's name to its rank."""
         if not pods:
             return []
         return histories(await self._past(pods_query(namespace, pods), window), pods)
@@ -83,7 +90,7 @@ class PrometheusTelemetry:
             await self._session.close()
 
     async def _now(self) -> list[dict[str, Any]]:
-        # Those who come together share one answer.
+        # Concurrent callers share one answer.
         async with self._asking:
             if self._clock.now() >= self._fresh_until:
                 self._fresh = await self._ask("query", {"query": instant_query()})
@@ -114,7 +121,7 @@ class PrometheusTelemetry:
     async def _answered(self, what: str, form: dict[str, str]) -> list[dict[str, Any]]:
         if self._session is None:
             self._session = aiohttp.ClientSession(headers=self._headers)
-        # Posted, because the names of a thousand pods do not fit into an address.
+        # POST, because the names of a thousand pods do not fit into a URL.
         async with self._session.post(f"{self._url}/api/v1/{what}", data=form) as response:
             body = await response.content.read(ANSWER_BYTES_MAX)
             if not response.content.at_eof():
@@ -122,8 +129,8 @@ class PrometheusTelemetry:
         try:
             answer = _decode(body)
         except msgspec.MsgspecError:
-            told = f"{response.status} {response.reason}"
-            raise self._failed(f"it answered {told}, and not as a Prometheus does") from None
+            line = f"{response.status} {response.reason}"
+            raise self._failed(f"it answered {line}, and not as a Prometheus does") from None
         if answer.status != "success":
             raise self._failed(f"it refused the question: {answer.error or response.status}")
         return answer.data.result
@@ -134,6 +141,6 @@ class PrometheusTelemetry:
         return TelemetryUnavailable(self._failure)
 
     def __str__(self) -> str:
-        # Without a password.
+        # Without user name and password.
         parts = urlsplit(self._url)
         return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

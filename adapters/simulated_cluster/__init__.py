@@ -1,5 +1,1 @@
-"""The simulated cluster, as an adapter of the Cluster port."""
-
-from adapters.simulated_cluster.cluster import SimulatedCluster
-
-__all__ = ["SimulatedCluster"]
+"""The simulated cluster, as an adapter of the Cluster port; `workload` is the hint that it owns."""

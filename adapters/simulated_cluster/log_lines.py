@@ -1,14 +1,17 @@
-"""Log lines that a rank might have written, read off the job's state and the time. Pure."""
+"""Generated log lines of a rank, derived from the job's state and the time. Pure."""
 
 from datetime import UTC, datetime
 
-from adapters.simulated_cluster.workload import working_since
-from controlplane.attempt import Rank, RankState
-from controlplane.job import Job
+from adapters.simulated_cluster.desired_work import working_since
+from adapters.simulated_cluster.workload import workload_of
+from controlplane.lifecycle.attempt import Rank
+from controlplane.lifecycle.job import Job
+from controlplane.messages import rank_text
+from controlplane.model.phases import RankState
 
 
 def log_lines(job: Job, index: int, now: float) -> list[str]:
-    """What a rank of the latest attempt would have written by now, read off the job's state."""
+    """Return the lines that a rank of the latest attempt would have written by now."""
     attempt = job.attempt
     if attempt is None or not 0 <= index < len(attempt.ranks):
         return []
@@ -31,14 +34,16 @@ def log_lines(job: Job, index: int, now: float) -> list[str]:
 
 
 def _progress(job: Job, index: int, since: float, over: float) -> list[tuple[float, str]]:
-    """A line every tenth of the work; the last tenth ends with the rank itself."""
-    served = any(role.serves and index in job.spec.ranks_of(role.name) for role in job.spec.roles)
+    """Return a line for every tenth of the work but the last, which ends with the rank."""
+    served = any(
+        role.is_server and index in job.spec.ranks_of(role.name) for role in job.spec.roles
+    )
     if served:
         return [(since, "serving")]
-    training = job.spec.workload.training
-    if training is not None:
-        return [(since, f"training {training.model} for {training.steps} steps")]
-    tenth_s = job.spec.workload.duration_s / 10
+    work = workload_of(job.spec)
+    if work.training is not None:
+        return [(since, f"training {work.training.model} for {work.training.steps} steps")]
+    tenth_s = work.duration_s / 10
     lines = [(since + k * tenth_s, f"progress {k * 10} %") for k in range(1, 10)]
     return [(since, "training"), *(line for line in lines if line[0] < over)]
 
@@ -46,7 +51,8 @@ def _progress(job: Job, index: int, since: float, over: float) -> list[tuple[flo
 def _last_words(rank: Rank) -> str:
     if rank.state is RankState.GONE:
         return "stopped"
-    why = f": {rank.message}" if rank.message else ""
+    known = rank_text(rank)
+    why = f": {known}" if known else ""
     return f"lost{why}" if rank.exit_code is None else f"exited with code {rank.exit_code}{why}"
 
 

@@ -1,24 +1,21 @@
-"""What the machine tells, in the control plane's words. Pure."""
+"""Machine events translated into exits, messages and nodes of the control plane. Pure."""
 
 from collections.abc import Iterable
 from functools import lru_cache
 
-from controlplane.model import Cause, Exit, NodeInfo
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.commands import ReportNodeLost
+from controlplane.model.failures import Cause, Exit
+from controlplane.model.reasons import Loss, LossReason
 from simulator.faults import FaultKind
-from simulator.happenings import End, NodeWarned
-from simulator.topology import NodeModel
+from simulator.machine.events import End, NodeWarned
+from simulator.network.topology import NodeModel
 
-_MESSAGES = {
-    FaultKind.CRASH: "node {} crashed",
-    FaultKind.SPOT_RECLAIM: "node {} was reclaimed",
-    FaultKind.MAINTENANCE: "node {} is down for maintenance",
-    FaultKind.GIVEN_BACK: "node {} was given back to its pool",
-}
-_WARNINGS = {
-    FaultKind.CRASH: "node {} will go down",
-    FaultKind.SPOT_RECLAIM: "node {} will be reclaimed",
-    FaultKind.MAINTENANCE: "node {} will be down for maintenance",
-    FaultKind.GIVEN_BACK: "node {} will be given back to its pool",
+_LOSSES = {
+    FaultKind.CRASH: LossReason.CRASHED,
+    FaultKind.SPOT_RECLAIM: LossReason.RECLAIMED,
+    FaultKind.MAINTENANCE: LossReason.MAINTENANCE,
+    FaultKind.GIVEN_BACK: LossReason.GIVEN_BACK,
 }
 
 
@@ -28,7 +25,7 @@ def exits_of(ends: tuple[End, ...]) -> tuple[Exit, ...]:
     return tuple(_exit(rank, end) for end in ends for rank in end.ranks)
 
 
-# The same for every gang of a size.
+# Shared by all gangs of one size.
 @lru_cache(maxsize=1024)
 def _clean_exits(ranks: tuple[int, ...]) -> tuple[Exit, ...]:
     return tuple(Exit(rank, 0) for rank in ranks)
@@ -37,7 +34,7 @@ def _clean_exits(ranks: tuple[int, ...]) -> tuple[Exit, ...]:
 def _exit(rank: int, end: End) -> Exit:
     match end.fault:
         case None if end.code is None:
-            return Exit(rank, None, Cause.NODE_LOST, f"node {end.node} could not take the rank")
+            return Exit(rank, None, Cause.NODE_LOST, loss=Loss(LossReason.NODE_REFUSED, end.node))
         case None:
             if not end.code:
                 return Exit(rank, end.code)
@@ -45,37 +42,39 @@ def _exit(rank: int, end: End) -> Exit:
                 lines = (f"error: {end.reason}",)
                 return Exit(rank, end.code, Cause.CANNOT_RUN, end.reason, lines)
             if end.reason:
-                cause = Cause.OOM if "memory" in end.reason.lower() else Cause.EXIT
+                cause = Cause.OOM if end.out_of_memory else Cause.EXIT
                 return Exit(rank, end.code, cause, end.reason, (f"error: {end.reason}",))
             message = f"the workload says to exit with {end.code}"
             return Exit(rank, end.code, Cause.EXIT, message, (f"error: {message}",))
         case FaultKind.SPOT_RECLAIM:
-            message = fault_message(end.fault, end.node, end.reason)
-            return Exit(rank, 137, Cause.SPOT_RECLAIM, message)
+            loss = loss_of(end.fault, end.node, end.reason)
+            return Exit(rank, 137, Cause.SPOT_RECLAIM, loss=loss)
         case _:
-            message = fault_message(end.fault, end.node, end.reason)
-            return Exit(rank, None, Cause.NODE_LOST, message)
+            loss = loss_of(end.fault, end.node, end.reason)
+            return Exit(rank, None, Cause.NODE_LOST, loss=loss)
 
 
 def warning(warned: NodeWarned, ranks: tuple[int, ...]) -> tuple[Exit, ...]:
-    """The ranks of a gang that will lose their node, while they still run there."""
-    told = fault_message(warned.kind, warned.node, left_s=warned.left_s)
+    """Return the coming exits of ranks whose node will be taken."""
+    loss = loss_of(warned.kind, warned.node, left_s=warned.left_s)
     reclaimed = warned.kind is FaultKind.SPOT_RECLAIM
     cause = Cause.SPOT_RECLAIM if reclaimed else Cause.NODE_LOST
-    return tuple(Exit(rank, None, cause, told) for rank in ranks)
+    return tuple(Exit(rank, None, cause, loss=loss) for rank in ranks)
 
 
-def fault_message(
-    kind: FaultKind, node: str, reason: str = "", *, left_s: float | None = None
-) -> str:
-    if left_s is not None:
-        return f"{_WARNINGS[kind].format(node)} in {left_s:g} s"
-    told = _MESSAGES[kind].format(node)
-    return f"{told}: {reason}" if reason and kind is FaultKind.CRASH else told
+def loss_of(kind: FaultKind, node: str, reason: str = "", *, left_s: float | None = None) -> Loss:
+    """Why a node is lost; only of a crash there is more to report than its kind."""
+    return Loss(_LOSSES[kind], node, reason if kind is FaultKind.CRASH else "", left_s)
+
+
+def node_lost(loss: Loss) -> ReportNodeLost:
+    return ReportNodeLost(
+        node=loss.node, reason=loss.reason, detail=loss.detail, left_s=loss.left_s
+    )
 
 
 def node_info(node: NodeModel, extended: Iterable[str] = ()) -> NodeInfo:
-    """The node as it is reported; of an `extended` resource that it does not declare it has none."""
+    """Return the node as reported, with 0 of each `extended` resource that it does not declare."""
     return NodeInfo(
         name=node.name,
         gpus=node.gpus,

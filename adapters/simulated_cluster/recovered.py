@@ -1,40 +1,40 @@
-"""The simulated cluster of a server: made again from the log whenever an engine begins to lead.
+"""The simulated cluster of a server, recovered from the log whenever an engine begins to lead.
 
-Nothing of a cluster outlives its engine, so what leads next, in this process or another one, goes on
-where the log ends. The first event of a cluster names its model (`ClusterModelled`); recovery
-begins there. With another model than the last one's the machine is a new one: it takes over what
-runs, what is rented and what checkpoints hold.
+No state of a cluster outlives its engine, so the next leader, in this process or another one,
+continues where the log ends. The first event of a cluster names its model (`ClusterModelled`), and
+recovery begins there. If the model has changed since, the machine is new: it adopts the running
+gangs, the rented nodes and the progress that checkpoints hold.
 """
 
 from collections.abc import Callable, Container, Hashable, Sequence
 from typing import Protocol
 
 from adapters.simulated_cluster.cluster import SimulatedCluster
+from adapters.simulated_cluster.feasibility import refusal, undeclared
 from adapters.simulated_cluster.log_lines import log_lines
 from adapters.simulated_cluster.recovery import catch_up, read_events
-from adapters.simulated_cluster.vetting import refusal, undeclared
-from controlplane import events as e
-from controlplane.codec import from_row
-from controlplane.commands import Report, ReportModel
-from controlplane.effects import Effect
-from controlplane.errors import Rejected
-from controlplane.job import Job
-from controlplane.model import JobSpec
+from controlplane.lifecycle.effects import Effect
+from controlplane.lifecycle.job import Job
+from controlplane.log.codec import from_row
+from controlplane.log.replay import rebuild
+from controlplane.model import events as e
+from controlplane.model.commands import Report, ReportModel
+from controlplane.model.errors import Rejected
+from controlplane.model.spec import JobSpec
 from controlplane.ports import DeviceReading, LinkReading, SearchableLog
-from controlplane.replay import rebuild
-from controlplane.world import World
-from simulator.topology import BadCluster, ClusterModel, cluster_from
-from simulator.virtual_time import VirtualTime
+from controlplane.state.world import World
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import BadCluster, ClusterModel, cluster_from
 
 
 class Pacing(Protocol):
-    """What lets the time of a model pass as a clock does."""
+    """Advances the time of a model as a clock does."""
 
     def take(self, env: VirtualTime | None, origin: float = 0.0) -> None:
-        """Another model from here on, whose time 0 is `origin`; or none."""
+        """Drive another model from now on, whose time 0 is `origin`, or none."""
 
     def sync(self) -> None:
-        """Brings the model's time up to the clock's."""
+        """Advance the model's time to the clock's."""
 
 
 class RecoveredCluster:
@@ -55,11 +55,11 @@ class RecoveredCluster:
         self._now = now
         self._waiting_gpus = waiting_gpus
         self._report: Callable[[Report], None] = lambda report: None
-        # None until an engine has asked for something.
+        # None until an engine requests an effect.
         self._cluster: SimulatedCluster | None = None
 
     def vet(self, spec: JobSpec) -> Rejected | None:
-        """Why a job that names a model cannot train here; see `controlplane.ports.VetsJobs`."""
+        """Return why the job cannot train here, or None; see `controlplane.ports.VetsJobs`."""
         known = self._model.extended_resources
         return undeclared(spec, known) or refusal(spec, self._model.nodes)
 
@@ -79,6 +79,12 @@ class RecoveredCluster:
         lines = log_lines(job, rank, self._now())
         return lines[-lines_max:] if lines_max > 0 else []
 
+    def inject(self, recorded: e.Recorded) -> None:
+        """Schedule the fault of a recorded event; a cluster that is recovered later reads it itself."""
+        if self._cluster is not None:
+            self._pacer.sync()
+            self._cluster.inject(recorded)
+
     async def devices(self) -> Sequence[DeviceReading]:
         return [] if self._cluster is None else await self._cluster.devices()
 
@@ -86,9 +92,9 @@ class RecoveredCluster:
         return [] if self._cluster is None else await self._cluster.links()
 
     async def _recover(self) -> SimulatedCluster:
-        # The engine has recorded its start and waits for this, so the log stands still.
+        # The engine has recorded its start and waits for this call, so the log does not grow.
         head = (await self._log.head()).position
-        birth = (await self._log.read(0, 1))[0][1]
+        birth = (await self._log.read(0, 1))[0].at
         rows = await self._log.read_stream("simulator", 0, head)
         last = from_row(rows[-1]) if rows else None
         if last is not None and _document(last) == self._model.document:
@@ -105,7 +111,7 @@ class RecoveredCluster:
     async def _replayed(
         self, model: ClusterModel, begin: e.Recorded, head: int, birth: float
     ) -> SimulatedCluster:
-        """A cluster that began with the event `begin`, as it is at the head."""
+        """Return the cluster that began with the event `begin`, as it is at `head`."""
         world = (await rebuild(self._log, position=begin.position)).world
         saved = await self._saved(await self._before(begin), begin.position, birth)
         cluster = self._made(model, begin.at, birth, _ready(world), saved)
@@ -115,7 +121,7 @@ class RecoveredCluster:
     async def _saved(
         self, begin: e.Recorded | None, upto: int, birth: float
     ) -> dict[Hashable, float]:
-        """What checkpoints held at the end of the model before; nothing if it is not understood."""
+        """Return the progress in checkpoints at the end of the model before; none if it is unreadable."""
         if begin is None:
             return {}
         try:

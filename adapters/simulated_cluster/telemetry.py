@@ -1,29 +1,29 @@
-"""The model's readings, as a DCGM exporter would give them."""
+"""Telemetry of the simulated machine, as a DCGM exporter would report it."""
 
 import logging
 from collections.abc import Sequence
 
 from controlplane.ports import DeviceReading, LinkReading, SharerReading
-from simulator import readings
-from simulator.books import Held
-from simulator.machine import Machine
-from simulator.time_slicing import WHOLE, Holder
-from simulator.topology import NodeModel
+from simulator.machine import telemetry
+from simulator.machine.device_ledger import Allocation
+from simulator.machine.machine import Machine
+from simulator.machine.time_slicing import WHOLE, Owner
+from simulator.network.topology import NodeModel
 
 _log = logging.getLogger("muster")
 
 
 class SimulatedTelemetry:
-    """Answers from the state of the machine."""
+    """Device and link readings, computed from the state of the machine."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._unread: set[tuple[str, int]] = set()
 
     async def devices(self) -> Sequence[DeviceReading]:
-        """A device whose reading raises is left out, as one that an exporter has lost."""
-        found = [self._reading_or_none(*held) for held in self._machine.holders()]
-        return [reading for reading in found if reading is not None]
+        """Return a reading for every device; a device whose reading raises is left out."""
+        readings = [self._reading_or_none(*held) for held in self._machine.allocations()]
+        return [reading for reading in readings if reading is not None]
 
     async def links(self) -> Sequence[LinkReading]:
         return [
@@ -33,54 +33,54 @@ class SimulatedTelemetry:
         ]
 
     def _reading_or_none(
-        self, node: NodeModel, device: int, held: tuple[Held, ...]
+        self, node: NodeModel, device: int, held: tuple[Allocation, ...]
     ) -> DeviceReading | None:
         try:
             return self._reading(node, device, held)
-        except Exception:  # noqa: BLE001 - it concerns this device and its holders alone
+        except Exception:  # noqa: BLE001 - only this device cannot be read
             if (node.name, device) not in self._unread:
-                # Once for each device: people look every second.
+                # Logged once per device: clients poll every second.
                 self._unread.add((node.name, device))
                 _log.exception("device %d of %s cannot be read", device, node.name)
             return None
 
-    def _reading(self, node: NodeModel, device: int, held: tuple[Held, ...]) -> DeviceReading:
+    def _reading(self, node: NodeModel, device: int, held: tuple[Allocation, ...]) -> DeviceReading:
         gpu = node.hardware.gpu if node.hardware else None
         total = node.device_memory_mib
         reads = [self._used(node, device, each) for each in held]
-        read = readings.together(gpu, reads)
+        read = telemetry.together(gpu, reads)
         return DeviceReading(
             node.name,
             device,
-            _job(held[0].holder) if held else "",
+            _job(held[0].owner) if held else "",
             round(read.duty, 4),
             read.memory_used_mib,
             total,
             read.temperature_c,
             read.power_w,
-            held[0].holder.rank if held else None,
+            held[0].owner.rank if held else None,
             tuple(map(_sharer, held, reads)) if _is_shared(held) else (),
         )
 
-    def _used(self, node: NodeModel, device: int, held: Held) -> readings.Reading:
+    def _used(self, node: NodeModel, device: int, held: Allocation) -> telemetry.Reading:
         gpu = node.hardware.gpu if node.hardware else None
-        found = self._machine.training.pace(held.holder.gang)
-        if found is not None and gpu is not None:
-            return readings.training(gpu, *found, total_mib=held.memory_mib)
+        pace = self._machine.training.pace(held.owner.gang)
+        if pace is not None and gpu is not None:
+            return telemetry.training(gpu, *pace, total_mib=held.memory_mib)
         if held.share == WHOLE:
-            return readings.busy(gpu)
-        speed = self._machine.speed(held.holder, node.name, device)
-        return readings.sharing(gpu, held.share / WHOLE * speed, held.memory_mib)
+            return telemetry.busy(gpu)
+        speed = self._machine.speed(held.owner, node.name, device)
+        return telemetry.sharing(gpu, held.share / WHOLE * speed, held.memory_mib)
 
 
-def _is_shared(held: tuple[Held, ...]) -> bool:
+def _is_shared(held: tuple[Allocation, ...]) -> bool:
     return bool(held) and held[0].share < WHOLE
 
 
-def _sharer(held: Held, read: readings.Reading) -> SharerReading:
+def _sharer(held: Allocation, read: telemetry.Reading) -> SharerReading:
     return SharerReading(
-        _job(held.holder),
-        held.holder.rank,
+        _job(held.owner),
+        held.owner.rank,
         held.share,
         round(read.duty, 4),
         read.memory_used_mib,
@@ -88,5 +88,5 @@ def _sharer(held: Held, read: readings.Reading) -> SharerReading:
     )
 
 
-def _job(holder: Holder) -> str:
-    return str(getattr(holder.gang, "job", ""))
+def _job(owner: Owner) -> str:
+    return str(getattr(owner.gang, "job", ""))

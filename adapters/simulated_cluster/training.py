@@ -1,25 +1,26 @@
-"""A job's training, as the physics understands it. Pure.
+"""The training of a job, translated into the simulator's terms. Pure.
 
-The manifest says which ranks compute, which hold parameters and which start the others
-(`Kind.duties`); what it does not say is left to the usual. So a job with parameter servers trains
-with them, as many as it has and where they are, unless its `scheme` says otherwise.
+The kind of the job defines which ranks compute, which hold parameters and which start the others
+(`Kind.duties`). Fields that the manifest leaves out get usual values: a job with parameter servers
+exchanges gradients through them, where they are placed, unless it names another `scheme`.
 """
 
 from collections.abc import Callable
 from functools import lru_cache
 
-from controlplane.job import Job
+from adapters.simulated_cluster.workload import Training
 from controlplane.kinds import kind
 from controlplane.kinds.registry import kind_of
-from controlplane.model import JobSpec, Role, Training
-from controlplane.requests import CPU, requests_of
-from simulator.gangs import Duty, Work
+from controlplane.lifecycle.job import Job
+from controlplane.model.resources import CPU, requests_of
+from controlplane.model.spec import JobSpec, Role
+from simulator.machine.gang import Duty, Work
 from simulator.training.checkpoints import Checkpointing
 from simulator.training.plans import SCHEMES
 from simulator.training.recipes import BadRecipe, Recipe, check
 
-# The scheme of a gang without parameter servers, on GPUs and on CPUs; and of one with servers of its own: TensorFlow's
-# workers fetch and send whole variables; MXNet splits large arrays over its servers.
+# The schemes of a gang without parameter servers, on GPUs and on CPUs, and of one with servers:
+# TensorFlow's workers fetch and send whole variables; MXNet splits large arrays over its servers.
 ALONE_SCHEME = "ring"
 CPU_SCHEME = "mpi"
 SERVED_SCHEME = "ps"
@@ -32,34 +33,33 @@ _DUTIES = {
 }
 
 
-def training_of(job: Job) -> Work | None:
-    """Steps to train, or None for a job with a given duration or an unusable recipe."""
-    spec, training = job.spec, job.spec.workload.training
-    if training is None or problem_of(spec) is not None:
+def training_of(job: Job, training: Training | None) -> Work | None:
+    """Return the work of a job's training; None if there is none or if its recipe is invalid."""
+    spec = job.spec
+    if training is None or problem_of(spec, training) is not None:
         return None
     by_role = _by_role(spec)
     driven = any(Duty.DRIVE in by_role[role.name] for role in spec.roles if role.replicas)
-    recipe = _recipe(training, scheme_of(spec), cpus_of(spec))
+    recipe = _recipe(training, scheme_of(spec, training), cpus_of(spec))
     steps = float(training.steps)
     return Work(recipe, steps, resume=job.id, gpus=computing(spec), driven=driven)
 
 
-def recipe_of(spec: JobSpec) -> Recipe | None:
-    """What the job trains; None if it has a given duration, or its recipe cannot be followed."""
-    training = spec.workload.training
-    if training is None or problem_of(spec) is not None:
+def recipe_of(spec: JobSpec, training: Training) -> Recipe | None:
+    """Return the recipe of the job's training; None if it is invalid."""
+    if problem_of(spec, training) is not None:
         return None
-    return _recipe(training, scheme_of(spec), cpus_of(spec))
+    return _recipe(training, scheme_of(spec, training), cpus_of(spec))
 
 
 def trains_on(spec: JobSpec) -> list[Role]:
-    """The roles whose devices compute."""
+    """Return the roles whose devices compute."""
     by_role = _by_role(spec)
     return [role for role in spec.roles if Duty.COMPUTE in by_role[role.name]]
 
 
 def duties_of(spec: JobSpec) -> tuple[Duty, ...]:
-    """What each rank does in the training."""
+    """Return the duty of each rank in the training."""
     by_role = _by_role(spec)
     return tuple(by_role[role.name] for role in spec.roles for _ in range(role.replicas))
 
@@ -68,18 +68,17 @@ def all_compute(spec: JobSpec) -> bool:
     return all(duty == Duty.COMPUTE for duty in _by_role(spec).values())
 
 
-def problem_of(spec: JobSpec) -> BadRecipe | None:
-    """Why this training cannot be run, for the person who asked for it."""
-    training = spec.workload.training
+def problem_of(spec: JobSpec, training: Training | None) -> BadRecipe | None:
+    """Return why the training cannot be simulated, with the field to change; None if it can."""
     if training is None:
         return None
-    return _problem(training, scheme_of(spec), servers_of(spec), computing(spec), cpus_of(spec))
+    scheme = scheme_of(spec, training)
+    return _problem(training, scheme, servers_of(spec), computing(spec), cpus_of(spec))
 
 
-def scheme_of(spec: JobSpec) -> str:
-    """How gradients are exchanged: as is said, or through the job's own servers if it has any."""
-    training = spec.workload.training
-    if training is not None and training.scheme:
+def scheme_of(spec: JobSpec, training: Training) -> str:
+    """Return how gradients are exchanged: as requested, else through the job's servers if it has any."""
+    if training.scheme:
         return training.scheme
     if servers_of(spec):
         return SERVED_SCHEMES.get(spec.kind, SERVED_SCHEME)
@@ -87,23 +86,23 @@ def scheme_of(spec: JobSpec) -> str:
 
 
 def servers_of(spec: JobSpec) -> int:
-    """How many parameter servers the job has of its own."""
+    """Return the number of parameter servers among the job's ranks."""
     return _count(spec, Duty.SERVE_PARAMETERS, lambda _: 1)
 
 
 def computing(spec: JobSpec) -> int:
-    """How many GPUs compute when all ranks are there; where none has any, how many ranks do."""
+    """Return how many GPUs compute in the whole gang or, without GPUs, how many ranks do."""
     return _gpus(spec) or _count(spec, Duty.COMPUTE, lambda _: 1)
 
 
 def cpus_of(spec: JobSpec) -> float | None:
-    """The cores of a rank that computes without GPUs, 0 if it does not say; None if GPUs compute."""
+    """Return the cores of a rank that computes without GPUs, 0 if not requested; None if GPUs compute."""
     if _gpus(spec):
         return None
     by_role = _by_role(spec)
     asked = [
-        each.get(CPU, 0) / 1_000
-        for role, each in zip(spec.roles, requests_of(spec), strict=False)
+        request.get(CPU, 0) / 1_000
+        for role, request in zip(spec.roles, requests_of(spec), strict=False)
         if Duty.COMPUTE in by_role[role.name]
     ]
     return min(asked, default=0.0)
@@ -113,9 +112,9 @@ def _gpus(spec: JobSpec) -> int:
     return _count(spec, Duty.COMPUTE, lambda role: role.devices_of_rank)
 
 
-def _count(spec: JobSpec, duty: Duty, each: Callable[[Role], int]) -> int:
+def _count(spec: JobSpec, duty: Duty, per_rank: Callable[[Role], int]) -> int:
     by_role = _by_role(spec)
-    return sum(role.replicas * each(role) for role in spec.roles if duty in by_role[role.name])
+    return sum(role.replicas * per_rank(role) for role in spec.roles if duty in by_role[role.name])
 
 
 def _by_role(spec: JobSpec) -> dict[str, Duty]:
@@ -124,11 +123,11 @@ def _by_role(spec: JobSpec) -> dict[str, Duty]:
 
 
 def _duty(given: kind.Duty) -> Duty:
-    found = Duty(0)
+    duty = Duty(0)
     for theirs, ours in _DUTIES.items():
         if theirs in given:
-            found |= ours
-    return found
+            duty |= ours
+    return duty
 
 
 @lru_cache(maxsize=1024)
@@ -142,8 +141,10 @@ def _problem(
     if training.checkpoint_write_s > 0 and training.checkpoint_s <= 0:
         return BadRecipe("checkpoint_write_s", "has no meaning without checkpoint_s")
     if training.servers is not None and servers and training.servers != servers:
-        told = f"{training.servers} parameter servers are asked for"
-        return BadRecipe("servers", f"{told}, and the job has {servers} of its own; leave it out")
+        message = (
+            f"is {training.servers}, but the job has {servers} servers of its own; leave it out"
+        )
+        return BadRecipe("servers", message)
     try:
         check(_recipe(training, scheme, cpus), gpus)
     except BadRecipe as bad:

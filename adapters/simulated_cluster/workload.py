@@ -1,120 +1,210 @@
-"""What the ranks of a job do, read off its workload and its state. Pure.
+"""The workload of a job: the hint that the simulated cluster owns.
 
-A regular rank works for `duration_s`, counted from when the whole gang is up, and exits with 0; a
-rank of a role that serves runs until it is stopped. Of a job that trains, every rank does what its
-kind says (`Kind.duties`): workers of MPI compute and serve, and their launcher ends with the training. In a failing try the rank `exit_rank` exits
-with `exit_code` instead, and the others hang until they are stopped, as real gangs do; where single
-ranks restart, the others go on and end well. Tries count through attempts and, within an attempt,
-through the incarnations of that rank.
+It states how the ranks of a job behave: a fixed duration and an exit code, or a training whose speed
+the simulator computes. A real cluster ignores it. The native form has it as `spec.workload`, and all
+other forms as annotations `sim.muster.dev/...`.
+
+To add a field, add it to `Training` or `Workload`; its annotation follows from its name and type
+(`annotation_name`), and `LIMITS` has the range of a number. `training.py` passes the fields of
+`Training` on to the simulator.
 """
 
-from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from types import UnionType
+from typing import Any, get_args
 
-from adapters.simulated_cluster.training import all_compute, duties_of, training_of
-from controlplane.attempt import Attempt, Rank, RankState, launched_at
-from controlplane.attempt_life import staying
-from controlplane.job import Job, Phase
-from controlplane.model import RestartScope
-from simulator.gangs import Duty, Part
+import msgspec
+from msgspec.structs import replace
 
-_NEW = Rank()
+from controlplane.kinds.hints import HIDDEN, HintProblem, HintSchema, annotation_name
+from controlplane.kinds.manifest import checking
+from controlplane.kinds.manifest.structure import shown
+from controlplane.kinds.manifest.validation import Findings
+from controlplane.model.spec import JobSpec
+from controlplane.model.values import Value
+from simulator.collectives.compression import COMPRESSIONS
+from simulator.hardware.names import UnknownHardware
+from simulator.training.models import find_model
+from simulator.training.plans import SCHEMES
+from simulator.training.recipes import GRADIENT_BYTES
 
-
-def what_to_do(job: Job, attempt: Attempt, ranks: tuple[int, ...], now: float) -> tuple[Part, ...]:
-    """What these ranks have before them, those that behave alike in one part."""
-    spec, work = job.spec, job.spec.workload
-    serving = {i for role in spec.roles if role.serves for i in spec.ranks_of(role.name)}
-    late = any([attempt.ranks[i].relaunched_at is not None for i in ranks])  # noqa: C419
-    if late and work.exit_code == 0 and together(job) and any(r.done for r in attempt.ranks):
-        # A rank that comes when the others have done the work finds nothing left to do.
-        return (Part(ranks, 0.0),)
-    training = training_of(job)
-    plain = not serving and (training is None or all_compute(spec))
-    if plain and work.exit_code == 0 and is_new(attempt):
-        return (Part(ranks, work.duration_s, 0, None, training),)
-    failing = _failing_rank(job, attempt)
-    hangs = failing is not None and together(job)
-    trains = training is not None and failing is None
-    duties = duties_of(spec) if trains else ()
-    alike = defaultdict[tuple[float | None, int, float | None, Duty], list[int]](list)
-    for i in ranks:
-        run_s = None if i in serving or hangs else work.duration_s
-        deed = (work.duration_s, work.exit_code) if i == failing else (run_s, 0)
-        duty = duties[i] if i < len(duties) else Duty.COMPUTE
-        alike[*deed, _elapsed_s(job, attempt, i, now), duty].append(i)
-    return tuple(
-        Part(
-            tuple(alike_ranks),
-            run_s,
-            code,
-            elapsed_s,
-            # A role beside the training that ends by itself ends with it.
-            training if trains and (duty or run_s is not None) else None,
-            duty,
-        )
-        for (run_s, code, elapsed_s, duty), alike_ranks in alike.items()
-    )
+NAME = "workload"
+PREFIX = "sim.muster.dev/"
 
 
-def _failing_rank(job: Job, attempt: Attempt) -> int | None:
-    work = job.spec.workload
-    if work.exit_code == 0:
-        return None
-    rank = min(work.exit_rank, len(attempt.ranks) - 1)
-    tries = attempt.number + attempt.ranks[rank].incarnation
-    return rank if work.failing_attempts is None or tries <= work.failing_attempts else None
+class Training(Value, frozen=True, kw_only=True):
+    """What a job trains, for a cluster that models the speed of training at a placement.
+
+    0 and None select the default. `docs/simulator.md` lists models, schemes and the other values.
+    """
+
+    model: str
+    steps: int = 1000
+    precision: str = ""
+    # Samples per GPU and step.
+    batch: int = 0
+    # Empty: parameter servers if the job has any, otherwise `ring`.
+    scheme: str = ""
+    compression: str = "none"
+    accumulate: int = 1
+    servers: int | None = None
+    real_data: bool = False
+    # Compute seconds per GPU and step, instead of the catalogue's value.
+    compute_s: float | None = None
+    tensor: int = 1
+    pipeline: int = 1
+    global_batch: int = 0
+    # Seconds of work between checkpoints (0: no checkpoints), and the pause that each one costs.
+    checkpoint_s: float = 0.0
+    checkpoint_write_s: float = 0.0
+    # Steps of training between evaluations (0: no evaluations), and the seconds that each one takes.
+    evaluate_steps: int = 0
+    evaluate_s: float = 0.0
 
 
-def _elapsed_s(job: Job, attempt: Attempt, index: int, now: float) -> float | None:
-    """How much of its work a rank has done according to the log; None if it is not up."""
-    rank = attempt.ranks[index]
-    if rank.state is not RankState.RUNNING:
-        return None
-    since = working_since(job, attempt, rank)
-    return 0.0 if since is None else max(0.0, now - since)
+class Workload(Value, frozen=True):
+    """How a job behaves on a simulated cluster; a real cluster ignores it."""
+
+    duration_s: float = 60.0
+    exit_code: int = 0
+    # The rank that exits with `exit_code` in a failing attempt; the other ranks hang until stopped.
+    exit_rank: int = 0
+    # How many attempts end with `exit_code` before one succeeds; None: all of them.
+    failing_attempts: int | None = None
+    # Replaces `duration_s`: the run length follows from the steps and the speed at the placement.
+    training: Training | None = None
 
 
-def working_since(job: Job, attempt: Attempt, rank: Rank) -> float | None:
-    """A gang that works together begins when all of it is up; ranks that came later, by themselves."""
-    alone = rank.relaunched_at is not None or not together(job)
-    return rank.started_at if alone else attempt.running_at
+_PLAIN = Workload()
 
 
-def together(job: Job) -> bool:
-    """Whether no rank gets anywhere without the others."""
-    if job.spec.restart.scope is not RestartScope.GANG:
+def workload_of(spec: JobSpec) -> Workload:
+    """Decode the workload of a job; the default if the job has none.
+
+    Raises msgspec.ValidationError for a job that was recorded without a check of its hints.
+    """
+    value = spec.hints.get(NAME)
+    return _PLAIN if value is None else msgspec.convert(value, Workload)
+
+
+def hints_of(workload: Workload) -> dict[str, Any]:
+    """Return the hints of a job with this workload only."""
+    plain = msgspec.to_builtins(workload)
+    return {NAME: plain} if plain else {}
+
+
+def with_workload(spec: JobSpec, workload: Workload) -> JobSpec:
+    """Return the spec with another workload, and with its other hints."""
+    others = {name: value for name, value in spec.hints.items() if name != NAME}
+    return replace(spec, hints={**others, **hints_of(workload)})
+
+
+# ------------------------------------------------------------------ manifests
+
+_SECONDS = (0, checking.SECONDS_MAX)
+# The least and greatest number of each field; native manifests check only those of `Workload` here,
+# and the rest with the whole recipe.
+LIMITS: dict[str, tuple[int, int]] = {
+    "duration_s": _SECONDS,
+    "exit_code": (0, 255),
+    "exit_rank": (0, checking.RANKS_MAX),
+    "failing_attempts": (0, checking.BILLION),
+    "steps": (1, checking.BILLION),
+    "batch": (0, 1_000_000),
+    "accumulate": (1, 1_000_000),
+    "servers": (1, 100_000),
+    "compute_s": (0, 1_000_000),
+    "tensor": (1, 100_000),
+    "pipeline": (1, 100_000),
+    "global_batch": (0, checking.BILLION),
+    "checkpoint_s": _SECONDS,
+    "checkpoint_write_s": _SECONDS,
+    "evaluate_steps": (0, checking.BILLION),
+    "evaluate_s": _SECONDS,
+}
+
+
+def _fields(struct: type[msgspec.Struct], *types: type) -> dict[str, tuple[str, type]]:
+    """Return annotation -> field and type, for the fields of these types."""
+    fields = {}
+    for field in msgspec.structs.fields(struct):
+        of = get_args(field.type)[0] if isinstance(field.type, UnionType) else field.type
+        if of in types:
+            fields[annotation_name(field.name)] = (field.name, of)
+    return fields
+
+
+_OF_WORKLOAD = _fields(Workload, int, float)
+_OF_TRAINING = {**_fields(Training, str), **_fields(Training, int, float)}
+_KNOWN = {**_OF_WORKLOAD, **_OF_TRAINING}
+
+
+def read_annotations(annotations: Mapping[str, str], findings: Findings) -> Workload:
+    """Return the workload that annotations describe; their names are without the prefix."""
+    fields: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+    for name, text in annotations.items():
+        path = f"metadata.annotations[{shown(PREFIX + name)}]"
+        if name not in _KNOWN:
+            findings.unsupported(path, f"known are: {', '.join(_KNOWN)}")
+            continue
+        field, of = _KNOWN[name]
+        value: str | float | None = text
+        if of is not str:
+            value = checking.read_number(path, text, of, LIMITS[field], findings)
+        if value is not None:
+            (fields if name in _OF_WORKLOAD else training)[field] = value
+    if training and "model" not in training:
+        findings.invalid(f"metadata.annotations[{PREFIX}model]", "is missing")
+        return Workload(**fields)
+    return Workload(**fields, training=Training(**training) if training else None)
+
+
+def check(workload: Workload, spec: JobSpec) -> Iterator[HintProblem]:
+    """Yield the problems of a workload that do not depend on the cluster; `vet` finds the others."""
+    for field, _ in _OF_WORKLOAD.values():
+        value = getattr(workload, field)
+        least, most = LIMITS[field]
+        if field == "exit_rank":
+            if not 0 <= value < max(spec.size, 1):
+                yield field, f"{shown(value)} is no rank of this gang"
+        elif value is not None and not least <= value <= most:
+            yield field, f"{shown(value)} is not between {least} and {most}"
+
+
+# The words of the simulator, by the field that has them.
+_WORDS: dict[str, Collection[str]] = {
+    "precision": GRADIENT_BYTES,
+    "scheme": SCHEMES,
+    "compression": COMPRESSIONS,
+}
+
+
+def redact(workload: Workload) -> Workload:
+    """Return the workload with the simulator's own words only; any other text may be a user's."""
+    training = workload.training
+    if training is None:
+        return workload
+    texts = {field: getattr(training, field) for field, _ in _fields(Training, str).values()}
+    hidden = {field: HIDDEN for field, text in texts.items() if text and not _is_word(field, text)}
+    return replace(workload, training=replace(training, **hidden)) if hidden else workload
+
+
+def _is_word(field: str, text: str) -> bool:
+    if field != "model":
+        return text in _WORDS.get(field, ())
+    try:
+        find_model(text)
+    except UnknownHardware:
         return False
-    return not any([role.expendable for role in job.spec.roles])  # noqa: C419 - in the hot path
+    return True
 
 
-def is_new(attempt: Attempt) -> bool:
-    """Nothing has happened to any rank. (In a new attempt they are all the same object.)"""
-    ranks = attempt.ranks
-    return bool(ranks) and ranks[0] == _NEW and ranks.count(ranks[0]) == len(ranks)
-
-
-def asked_at(job: Job, attempt: Attempt, index: int) -> float:
-    """When a rank was asked for: with the gang, once more, or when those it waits for were up."""
-    rank = attempt.ranks[index]
-    if rank.incarnation == 0 and index < job.spec.size:
-        first = job.spec.role_of(index)[0].starts_after
-        there = staying(attempt, job.spec.size)
-        firsts = [i for i in job.spec.ranks_of(first) if i < there] if first else []
-        ups = [attempt.ranks[i].started_at for i in firsts]
-        known = [at for at in ups if at is not None]
-        if known:
-            return max(known)
-    return launched_at(attempt, rank)
-
-
-def stopped_at(job: Job, attempt: Attempt) -> float:
-    """When the attempt was told to stop: at the first of what may stop one since its placement."""
-    times = [job.finished_at, job.suspended_at]
-    if (
-        job.phase is Phase.RESTARTING
-        and job.restarts
-        and job.restarts[-1].attempt == attempt.number
-    ):
-        times.append(job.restarts[-1].at)
-    known = [at for at in times if at is not None and at >= attempt.placed_at]
-    return min(known, default=attempt.placed_at)
+SCHEMA = HintSchema(
+    name=NAME,
+    type=Workload,
+    annotation_prefix=PREFIX,
+    read_annotations=read_annotations,
+    check=check,
+    redact=redact,
+)

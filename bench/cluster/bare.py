@@ -1,4 +1,4 @@
-"""The baseline: pods created by kubernetes-asyncio in a loop with so many in flight, and no more.
+"""The baseline: pods created by kubernetes-asyncio in a loop, with at most IN_FLIGHT requests at a time.
 
 Run by itself, in a process of its own: `python -m bench.cluster.bare KUBECONFIG DOCUMENTS IN_FLIGHT`.
 """
@@ -28,5 +28,5 @@ async def create(kubeconfig: str, documents: list[dict[str, Any]], in_flight: in
 
 
 if __name__ == "__main__":
-    told = json.loads(Path(sys.argv[2]).read_text())
-    asyncio.run(create(sys.argv[1], told, int(sys.argv[3])))
+    pods = json.loads(Path(sys.argv[2]).read_text())
+    asyncio.run(create(sys.argv[1], pods, int(sys.argv[3])))

@@ -9,11 +9,12 @@ from statistics import quantiles
 from time import monotonic
 from typing import Any
 
+from tests.cluster.engine_client import Muster
+
 from bench.cluster.seen import Follower, Watcher
-from deploy.testcluster.madeup import EXIT_CODE, SECONDS, START_AFTER
+from deploy.testcluster.api_client import Api
+from deploy.testcluster.fake_nodes import EXIT_CODE, SECONDS, START_AFTER
 from deploy.testcluster.proxy import Proxy
-from deploy.testcluster.speaking import Api
-from tests.cluster.control import Muster
 from tests.cluster.kube import Kube, until
 
 IN_FLIGHT = 32
@@ -62,7 +63,7 @@ async def creation(kubeconfig: Path, folder: Path, ranks: int, rounds: int) -> l
             bare.append(watcher.rate(""))
             await kube.clear()
     best, base = max(ours), max(bare)
-    told = ", ".join(f"{a:.0f} : {b:.0f}" for a, b in zip(ours, bare, strict=True))
+    rounds = ", ".join(f"{a:.0f} : {b:.0f}" for a, b in zip(ours, bare, strict=True))
     return [
         {
             "name": f"gang of {ranks:,} pods created",
@@ -72,7 +73,7 @@ async def creation(kubeconfig: Path, folder: Path, ranks: int, rounds: int) -> l
             "ratio": round(best / base, 2),
             "target": 0.9,
             "note": f"with services, placement and binding; baseline: kubernetes-asyncio, "
-            f"{IN_FLIGHT} in flight as here; rounds {told}",
+            f"{IN_FLIGHT} in flight as here; rounds {rounds}",
         }
     ]
 
@@ -160,8 +161,8 @@ def copied(pod: dict[str, Any]) -> dict[str, Any]:
 
 def cpu_s(pid: int) -> float:
     """The CPU seconds that a process has used."""
-    told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _new(folder: Path, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""What an API server's own stream of changes says about pods, and when it said so."""
+"""Pod changes as an API server's watch reports them, with the time of each report."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from deploy.testcluster.speaking import Api, Refused
+from deploy.testcluster.api_client import Api, Refused
 
 
 class Watcher:
@@ -70,7 +70,7 @@ class Watcher:
 
 
 class Follower:
-    """Reads Muster's stream of events, which tells only what is in the log."""
+    """Reads Muster's event stream, which has only events that are in the log."""
 
     def __init__(self, url: str) -> None:
         self._exits: dict[tuple[str, int], float] = {}

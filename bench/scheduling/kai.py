@@ -3,14 +3,14 @@
 from msgspec.structs import replace
 
 from bench.scheduling.worlds import Arrival, Bench, Ran, grid, job
-from controlplane import commands as c
-from controlplane.model import Role, Scheduling, TopologyAsk
-from controlplane.sharing import Discipline, Policy, Queue, QuotaModel
+from controlplane.model import commands as c
+from controlplane.model.policy import Policy, Queue
+from controlplane.model.spec import Role, Scheduling, TopologyAsk
 
 NODES, GPUS = 500, 8
 POLICY = Policy(
-    discipline=Discipline.FIFO_FIT,
-    model=QuotaModel.DESERVED,
+    discipline="fit",
+    model="deserved_plus_weight",
     levels=("zone", "block", "rack"),
     records_reasons=False,
 )

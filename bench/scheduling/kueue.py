@@ -8,11 +8,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from adapters.simulated_cluster.workload import workload_of
 from bench.scheduling.worlds import Arrival, Bench, Ran, job
-from controlplane.model import NodeInfo, TopologyAsk
-from controlplane.sharing import Discipline, Policy, Preempt, Queue, Reclaim, WithinQueue
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.policy import Policy, Preempt, Queue, Reclaim, WithinQueue
+from controlplane.model.spec import TopologyAsk
 
-POLICY = Policy(discipline=Discipline.FIFO_FIT, levels=("block", "rack"), records_reasons=False)
+POLICY = Policy(discipline="fit", levels=("block", "rack"), records_reasons=False)
 # The same suite under other rules: what eager eviction costs, and what a plain protection gives.
 OTHER_POLICIES = {
     "evicting eagerly as Kueue does (second_chance_s_max=0)": replace(
@@ -44,7 +46,7 @@ def run(suite: dict[str, Any], quick: bool, policy: Policy = POLICY) -> tuple[Ra
                 at = n * part["interval_ms"] / 1000
                 arrivals.append(Arrival(at, f"{queue}-{part['class']}-{n}", spec))
     bench.feed(arrivals)
-    work = sum(a.spec.workload.duration_s * _gpus(a) for a in arrivals)
+    work = sum(workload_of(a.spec).duration_s * _gpus(a) for a in arrivals)
     bound = work / (suite["nominal"] * len(names))
     return bench.run(), bound
 

@@ -1,9 +1,9 @@
 """Every row of the scheduling table: what others published, and what the engine does here.
 
 Ours: one process, in memory, virtual time, CPU seconds of this machine. Theirs: whole clusters that
-write every decision to a Kubernetes API server, wall-clock seconds of other machines. So the ratio says
-how far deciding is from being the bottleneck, and not that a cluster would be so much faster; the
-Kubernetes adapter is measured by itself.
+write every decision to a Kubernetes API server, wall-clock seconds of other machines. So the ratio shows
+how far the decisions are from being the bottleneck, and not how much faster a cluster would be; the
+Kubernetes adapter is measured separately.
 """
 
 import json
@@ -14,7 +14,6 @@ from typing import Any
 
 from bench.scheduling import kai, kueue, others
 from bench.scheduling.worlds import Ran, peak_mib
-from controlplane.sharing import Discipline
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,8 +23,8 @@ def facts() -> dict[str, Any] | None:
     path = shared / "conformance" / "scheduling_benchmarks.json"
     if not path.exists():
         return None
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    published: dict[str, Any] = json.loads(path.read_text())
+    return published
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
@@ -49,7 +48,7 @@ def line(
     more: bool = False,
     target: float | None = 1.0,
 ) -> dict[str, Any]:
-    """`aim` is what we want of `value`; `more` says that more is better. Ratio 1 or above: reached.
+    """`aim` is the goal for `value`; `more` means that more is better. Ratio 1 or above: reached.
 
     Rows without a `target` are there for comparison.
     """
@@ -71,8 +70,8 @@ def _kueue(published: dict[str, Any], quick: bool) -> Iterator[dict[str, Any]]:
         suite = suites[name]
         ran, bound = kueue.run(suite, quick)
         wall_s = suite["measured_mean"]["wall_ms"] / 1000
-        told = f"{ran.placed} placements, {ran.evicted} evictions by the default policy"
-        yield line(f"Kueue {name}, CPU", ran.cpu_s, "s", wall_s, aim, told)
+        note = f"{ran.placed} placements, {ran.evicted} evictions by the default policy"
+        yield line(f"Kueue {name}, CPU", ran.cpu_s, "s", wall_s, aim, note)
         yield line(f"Kueue {name}, makespan", ran.makespan_s, "s", wall_s, bound * 1.1,
                    f"simulated; capacity bound {bound:.1f} s")  # fmt: skip
     for label, policy in kueue.OTHER_POLICIES.items():
@@ -101,12 +100,12 @@ def _kai() -> Iterator[dict[str, Any]]:
 
 
 def _back_fill(jobs: int) -> Iterator[dict[str, Any]]:
-    easy = others.long_line(jobs, Discipline.EASY_BACKFILL)
-    half = others.long_line(jobs // 2, Discipline.CONSERVATIVE_BACKFILL)
-    ran = others.long_line(jobs, Discipline.CONSERVATIVE_BACKFILL)
-    told = f"EASY took {easy.cpu_s:.1f} s for the same; nobody publishes this"
+    easy = others.long_line(jobs, "easy")
+    half = others.long_line(jobs // 2, "conservative")
+    ran = others.long_line(jobs, "conservative")
+    note = f"EASY took {easy.cpu_s:.1f} s for the same; no published number"
     name = f"conservative back-fill, {jobs:,} jobs waiting for 160 GPUs"
-    yield line(f"{name}, CPU", ran.cpu_s, "s", 0, 30.0, told)
+    yield line(f"{name}, CPU", ran.cpu_s, "s", 0, 30.0, note)
     yield line("that, against half as many jobs", ran.cpu_s / half.cpu_s, "times", 0, 3.0,
                "100 planned starts a pass at most (planned_max), as in Slurm")  # fmt: skip
 
@@ -120,7 +119,7 @@ def _others(published: dict[str, Any], quick: bool) -> Iterator[dict[str, Any]]:
                    "pods/CPU s", theirs, 2_000.0, "rack required", more=True)  # fmt: skip
     small, large = others.unchanged_cycle(1_000), others.unchanged_cycle(10_000)
     yield line("a cycle, 10,000 nodes, 1,000 waiting, unchanged", large.again_ms, "ms", 0, 10.0,
-               f"nobody publishes this; the first such cycle took {large.first_ms:.1f} ms")  # fmt: skip
+               f"no published number; the first such cycle took {large.first_ms:.1f} ms")  # fmt: skip
     yield line("that cycle, 10,000 against 1,000 nodes", large.again_ms / small.again_ms, "times",
                0, 10.0, "ten times the nodes")  # fmt: skip
     yield from _back_fill(400 if quick else 2_000)

@@ -10,15 +10,17 @@ from collections.abc import Callable, Generator, Iterable
 from time import process_time
 from typing import Any, NamedTuple
 
-from adapters.instant_cluster import InstantCluster
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from controlplane import commands as c
-from controlplane import events as e
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.workload import Workload, hints_of
 from controlplane.engine import Engine, EngineOptions
-from controlplane.model import DoneWhen, JobSpec, NodeInfo, Role, Scheduling, TopologyAsk, Workload
-from controlplane.sharing import Policy, Queue
-from simulator.virtual_time import VirtualTime
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.policy import Policy, Queue
+from controlplane.model.spec import DoneWhen, JobSpec, Role, Scheduling, TopologyAsk
+from simulator.kernel.virtual_time import VirtualTime
+from tests.instant_cluster import InstantCluster
 
 
 class Arrival(NamedTuple):
@@ -56,7 +58,7 @@ def job(
         queue=queue,
         priority=priority,
         start_timeout_s=1e8,
-        workload=Workload(duration_s=runs_s),
+        hints=hints_of(Workload(duration_s=runs_s)),
         scheduling=asks,
     )
 
@@ -90,7 +92,7 @@ class Bench:
         yield self.env.timeout(0.0)
 
     def run(self, until: float | None = None) -> Ran:
-        """Until nothing more happens, or for so long in virtual time."""
+        """Run until nothing more happens, or up to the virtual time `until`."""
         first, began = len(self.log.events), self.env.now
         gc.collect()
         gc.freeze()

@@ -1,1 +1,4 @@
-"""One file per framework: what its manifest means as a JobSpec. Pure functions only."""
+"""Kinds of manifests, one file for each framework: manifest to JobSpec, rank to environment.
+
+Kinds consist of pure functions only.
+"""

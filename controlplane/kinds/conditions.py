@@ -1,31 +1,34 @@
-"""A job's state as the Kubeflow operators show it: ordered conditions, and counts by role.
+"""The status of a job as the Kubeflow operators write it: ordered conditions, and counts by role.
 
-Everything is read off the job, so the same job always shows the same conditions, and exactly one of
-them is ever terminal. The order is that in which the operators would have set them.
+Everything is derived from the job, so the same job always has the same conditions, and at most one
+of them is terminal. Conditions are in the order in which the operators would have set them.
 """
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from controlplane.attempt import LIVE, Attempt, Rank, RankState, is_unready
-from controlplane.job import FINISHED, WAITING, Job, Phase
-from controlplane.model import Cause, RestartRule, is_permanent
+from controlplane.lifecycle.attempt import Attempt, Rank, is_unready
+from controlplane.lifecycle.job import Job
+from controlplane.messages import job_text, restart_text
+from controlplane.model.failures import Cause, is_permanent
+from controlplane.model.phases import FINISHED, LIVE, WAITING, Phase, RankState
+from controlplane.model.spec import RestartRule
 
-# Nothing of a rank was harmed by these, so the operators do not call what follows a restart.
+# The operators do not show a restart after these causes, because no rank failed.
 _QUIET = (None, Cause.VANISHED, Cause.SCALED)
-# Failures that the operators see in a pass before they look at what runs.
+# Failures that the operators detect in a reconcile before they look at running pods.
 _SEEN_FIRST = ("retries_exhausted", "deadline_exceeded", "permanent_exit_code")
 
 
 class Style(NamedTuple):
-    """Where the operators differ.
+    """The differences between operators.
 
-    `needs_all`: a job counts as running only when each of its ranks runs.
-    `always_running`: a finished or suspended job has Running=False even if nobody saw it run.
-    `runs_first`: a finished job has it too, and before its terminal condition.
-    `reasons`: what they call our reasons for a failure.
-    `order`: the order in which the roles are looked at, where that is fixed.
+    `needs_all`: a job counts as running only when all of its ranks run.
+    `always_running`: a finished or suspended job has Running=False even if it never ran.
+    `runs_first`: a finished job has Running=False too, before its terminal condition.
+    `reasons`: the operator's names for Muster's failure reasons.
+    `order`: the order in which the operator examines the roles, if it is fixed.
     """
 
     needs_all: bool = False
@@ -47,24 +50,24 @@ class _Condition(NamedTuple):
 
 
 def styled(style: Style) -> Callable[[Job], dict[str, Any]]:
-    """The status of a kind whose operator has its own ways."""
+    """Return a status function for a kind whose operator has this style."""
     return lambda job: status(job, style)
 
 
 def status(job: Job, style: Style = PLAIN) -> dict[str, Any]:
-    """What an operator would have written into the job's status."""
+    """Return the status that an operator would write; empty for a job of another controller."""
     if job.spec.is_external:
         return {}
-    found: dict[str, Any] = {
+    written: dict[str, Any] = {
         "conditions": [_written(condition) for condition in _conditions(job, style)],
         "replicaStatuses": replica_statuses(job),
     }
     started = _start_time(job)
     if started is not None:
-        found["startTime"] = timestamp(started)
+        written["startTime"] = timestamp(started)
     if job.finished_at is not None:
-        found["completionTime"] = timestamp(job.finished_at)
-    return found
+        written["completionTime"] = timestamp(job.finished_at)
+    return written
 
 
 def _start_time(job: Job) -> float | None:
@@ -75,11 +78,11 @@ def _start_time(job: Job) -> float | None:
 
 def _conditions(job: Job, style: Style) -> list[_Condition]:
     kind = job.spec.kind
-    found = [_Condition("Created", True, f"{kind}Created", job.submitted_at)]
+    conditions = [_Condition("Created", True, f"{kind}Created", job.submitted_at)]
     if job.phase is Phase.SUSPENDED:
-        return [*found, *_asleep(job, style)]
+        return [*conditions, *_asleep(job, style)]
     if job.resumed_at is not None:
-        found.append(_Condition("Suspended", False, f"{kind}Resumed", job.resumed_at))
+        conditions.append(_Condition("Suspended", False, f"{kind}Resumed", job.resumed_at))
     ran = running = _running(job, style)
     if not _is_placed_again(job):
         running = None
@@ -88,13 +91,13 @@ def _conditions(job: Job, style: Style) -> list[_Condition]:
         since = _ended(job, style, running)
     elif _restarts(job, running, style):
         last = job.restarts[-1]
-        since = [_Condition("Restarting", True, f"{kind}Restarting", last.at, last.message)]
+        since = [_Condition("Restarting", True, f"{kind}Restarting", last.at, restart_text(last))]
     elif running is not None and job.phase not in (*WAITING, Phase.RESTARTING):
         since = [_Condition("Running", True, f"{kind}Running", running)]
-    if job.suspended_at is not None and not _tells_of_running(since) and _ran_before(job, ran):
-        # It stays as it was while the job was suspended, until the job runs again.
-        found.insert(1, _Condition("Running", False, f"{kind}Suspended", job.suspended_at))
-    return found + since
+    if job.suspended_at is not None and not _shows_running(since) and _ran_before(job, ran):
+        # The condition of the suspension stays until the job runs again.
+        conditions.insert(1, _Condition("Running", False, f"{kind}Suspended", job.suspended_at))
+    return conditions + since
 
 
 def _asleep(job: Job, style: Style) -> list[_Condition]:
@@ -108,10 +111,10 @@ def _asleep(job: Job, style: Style) -> list[_Condition]:
 
 
 def _ran_before(job: Job, running: float | None) -> bool:
-    """Whether the job ran until it was last suspended; `running` is what `_running` says of it.
+    """Return whether the job ran until its last suspension; `running` is the result of `_running`.
 
-    Once the job is placed again nothing is left of the attempt that was suspended, so any run
-    before the suspension counts. A job that was about to start again did not run.
+    Once the job is placed again, nothing of the suspended attempt is left, so any run before the
+    suspension counts. A job that was restarting when it was suspended did not run.
     """
     if job.suspended_at is None:
         return False
@@ -124,25 +127,25 @@ def _ran_before(job: Job, running: float | None) -> bool:
 
 
 def _is_placed_again(job: Job) -> bool:
-    """Whether the job's attempt began after the job was last suspended, if it ever was."""
+    """Return whether the attempt began after the last suspension; True if there was none."""
     return job.suspended_at is None or job.active_at is not None
 
 
-def _tells_of_running(conditions: list[_Condition]) -> bool:
-    """Whether these say that the job runs, ran, or will run again: then nothing else need."""
+def _shows_running(conditions: list[_Condition]) -> bool:
+    """Return whether one of these already shows that the job runs, ran, or will run again."""
     return any(each.type in ("Running", "Restarting") for each in conditions)
 
 
 def _ended(job: Job, style: Style, running: float | None) -> list[_Condition]:
-    """The terminal condition, and that the job no longer runs if it ever did."""
+    """Return the terminal condition, and Running=False if the job was ever shown as running."""
     assert job.finished_at is not None
     kind, at = job.spec.kind, job.finished_at
     verdict = {
         Phase.SUCCEEDED: ("Succeeded", f"{kind}Succeeded"),
-        Phase.FAILED: ("Failed", style.reasons.get(job.reason, f"{kind}Failed")),
+        Phase.FAILED: ("Failed", style.reasons.get(job.reason or "", f"{kind}Failed")),
         Phase.CANCELLED: ("Failed", f"{kind}Cancelled"),
     }[job.phase]
-    end = _Condition(verdict[0], True, verdict[1], at, job.message)
+    end = _Condition(verdict[0], True, verdict[1], at, job_text(job))
     stopped = _Condition("Running", False, f"{kind}Running", at)
     first = style.runs_first and not _is_seen_first(job)
     if first or (running is not None and _was_shown(job, running, style)):
@@ -151,9 +154,10 @@ def _ended(job: Job, style: Style, running: float | None) -> list[_Condition]:
 
 
 def _was_shown(job: Job, running: float, style: Style) -> bool:
-    """Whether the job was shown as running before, or at least while, it ended.
+    """Return whether the job was shown as running before it ended, or in the same reconcile.
 
-    A pass that sees the failure first says nothing of what still runs: a failed job stays as it is.
+    An operator that detects the failure first does not update Running, because a failed job stays
+    as it is.
     """
     assert job.finished_at is not None
     if running < job.finished_at:
@@ -164,7 +168,7 @@ def _was_shown(job: Job, running: float, style: Style) -> bool:
 
 
 def _is_seen_first(job: Job) -> bool:
-    """Whether the operators see that the job has failed before they look at what runs."""
+    """Return whether the operators detect the failure before they look at running pods."""
     if job.phase is not Phase.FAILED or job.attempt is None:
         return False
     if job.reason in _SEEN_FIRST:
@@ -179,7 +183,7 @@ def _is_seen_first(job: Job) -> bool:
 
 
 def _looked_at_first(job: Job, style: Style) -> tuple[str, ...]:
-    """The roles that the operator looks at before the one that decides the job."""
+    """Return the roles that the operator examines before the role that decides the job."""
     decides = job.spec.done_when.role
     return style.order[: style.order.index(decides)] if decides in style.order else ()
 
@@ -195,7 +199,10 @@ def _has_failed(job: Job, role: str) -> bool:
 
 
 def _running(job: Job, style: Style) -> float | None:
-    """Since when the ranks that speak for the job run, or ran until they were stopped."""
+    """Return since when the deciding ranks run, or ran until they were stopped; None if they do not.
+
+    With `style.needs_all` these are all ranks of the job.
+    """
     attempt = job.attempt
     if attempt is None:
         return None
@@ -210,7 +217,7 @@ def _running(job: Job, style: Style) -> float | None:
 
 
 def _runs_since(rank: Rank, job: Job, live: bool) -> float | None:
-    """A rank runs, or ran before its job ended, or ran until it was stopped with the others."""
+    """Return the start time of a rank that runs, or that ran until its job ended; otherwise None."""
     if live:
         return rank.started_at if rank.state is RankState.RUNNING else None
     if rank.started_at is None:
@@ -222,9 +229,9 @@ def _runs_since(rank: Rank, job: Job, live: bool) -> float | None:
 
 
 def _restarts(job: Job, running: float | None, style: Style) -> bool:
-    """Whether the job, or a rank of it, is between a failure and running again.
+    """Return whether the job, or one of its ranks, is between a failure and running again.
 
-    What runs and is looked at later hides that a rank of an earlier role starts again.
+    A running role that the operator examines later hides the restart of a rank of an earlier role.
     """
     if not job.restarts or (job.resumed_at or 0.0) > job.restarts[-1].at:
         return False
@@ -238,7 +245,7 @@ def _restarts(job: Job, running: float | None, style: Style) -> bool:
 
 
 def replica_statuses(job: Job) -> dict[str, dict[str, int]]:
-    """How many ranks of each role run, have done their work, and have failed."""
+    """Return the counts of active, succeeded and failed ranks by role."""
     attempt = job.attempt
     if attempt is None or job.phase is Phase.SUSPENDED:
         return {role.name: _counts([], job) for role in job.spec.roles}
@@ -261,7 +268,7 @@ def _counts(ranks: list[Rank], job: Job) -> dict[str, int]:
         for rank in ranks
     ) - len(stopped)
     if job.phase is Phase.SUCCEEDED:
-        # What still ran when the job had succeeded was stopped, and counts as having succeeded.
+        # Ranks that still ran when the job succeeded were stopped and count as succeeded.
         gone = (
             [rank for rank in ranks if rank.state is RankState.GONE]
             if job.live_attempt is None
@@ -272,7 +279,7 @@ def _counts(ranks: list[Rank], job: Job) -> dict[str, int]:
 
 
 def ended_by_us(job: Job, rank: Rank) -> bool:
-    """Whether a rank ended after its gang was told to stop, so that its end is not its own doing."""
+    """Return whether a rank ended because Muster stopped its gang, and not by itself."""
     if rank.state not in (RankState.EXITED, RankState.LOST) or rank.ended_at is None:
         return False
     stopped = job.finished_at
@@ -282,7 +289,7 @@ def ended_by_us(job: Job, rank: Rank) -> bool:
 
 
 def timestamp(at: float) -> str:
-    """A time as Kubernetes writes it."""
+    """Format a time in Unix seconds as Kubernetes does: RFC 3339 in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -1,7 +1,7 @@
-"""The plainest form of a job: roles, replicas, command, GPUs, workload, queue.
+"""The native Job: roles, replicas, command, GPUs, queue, hints.
 
-It is the image of a JobSpec, so every manifest can be shown in it. What came from another kind says
-so under `framework`, with what only that kind understands, and can be read back without loss.
+Its manifest mirrors `JobSpec`, so a job of any kind can be written in it and read back without loss.
+A job of another kind has a field `framework` with the kind, its version and its options.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,12 +11,22 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, to_builtins
 
-from controlplane.kinds import checking
-from controlplane.kinds.findings import Findings
-from controlplane.kinds.kind import About, Form, Gang, Kind, Service, Submission, Told
-from controlplane.kinds.manifest import Metadata, written_metadata
-from controlplane.kinds.pods import PodTemplate, check_template, plain_of
-from controlplane.model import (
+from controlplane.kinds import hints
+from controlplane.kinds.kind import (
+    About,
+    Form,
+    GangContext,
+    Kind,
+    RankEnvironment,
+    Service,
+    Submission,
+)
+from controlplane.kinds.manifest import checking
+from controlplane.kinds.manifest.manifest import Metadata, written_metadata
+from controlplane.kinds.manifest.pods import PodTemplate, check_template, plain_of
+from controlplane.kinds.manifest.validation import Findings
+from controlplane.model.dependencies import After, Condition, condition_of, parse_after
+from controlplane.model.spec import (
     PLAIN_SCHEDULING,
     CleanPods,
     DoneWhen,
@@ -26,24 +36,23 @@ from controlplane.model import (
     Role,
     Scheduling,
     StartPolicy,
-    Workload,
 )
-from controlplane.supplies import NO_SUPPLIES, Supplies
+from controlplane.model.supplies import NO_SUPPLIES, Supplies
 
 NAME = "Job"
 VERSION = "muster.dev/v1"
-# Where ranks meet, unless the program says otherwise; it is PyTorch's own choice.
+# The default rendezvous port; it is PyTorch's default too.
 PORT = 29500
 LABEL = "muster.dev/"
-# What a template says already, and is not said beside it.
+# Fields of a role that a pod template has too; they are left out if the template has the same value.
 PLAIN = ("image", "command", "args", "env", "gpus")
 
 
 class NativeRole(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """One role: `replicas` ranks of it run `command` on `gpus` GPUs each.
+    """One role: `replicas` ranks, each of which runs `command` on `gpus` GPUs.
 
-    In place of image, command, args, env and gpus a whole pod template may be given; `container`
-    then names the container whose exit code speaks for the rank.
+    A pod template may replace image, command, args, env and gpus; `container` then names the
+    container whose exit code is the rank's.
     """
 
     name: str
@@ -56,22 +65,32 @@ class NativeRole(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     env: dict[str, str] | UnsetType = UNSET
     template: PodTemplate | UnsetType = UNSET
     container: str = ""
-    serves: bool = False
+    is_server: bool = msgspec.field(default=False, name="serves")
     min_replicas: int | None = None
     max_replicas: int | None = None
     starts_after: str = ""
-    expendable: bool = False
+    optional: bool = msgspec.field(default=False, name="expendable")
     oom_is_permanent: bool = False
-    # A part of one device instead of whole ones, in thousandths or as memory.
+    # A share of one device instead of whole devices, in thousandths or as memory.
     gpu_share: int = 0
     gpu_memory_mib: int = 0
-    # The node, and its devices, on which this role must run.
+    # The node that the role is pinned to, and its devices.
     node: str = ""
     devices: tuple[int, ...] = ()
 
 
+class NativeAfter(Struct, frozen=True, forbid_unknown_fields=True):
+    """A job or an array that must end first: succeeded, finished, failed or corresponding.
+
+    Slurm's afterok, afterany, afternotok and aftercorr are synonyms.
+    """
+
+    job: str
+    condition: str = Condition.SUCCEEDED.value
+
+
 class Origin(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The kind that tells the ranks what they need to know, and what only it understands."""
+    """The kind that makes the rank environments, and the options that only it understands."""
 
     kind: str
     version: str = ""
@@ -80,7 +99,7 @@ class Origin(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 class NativeSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     roles: tuple[NativeRole, ...]
-    # Whose success is the job's; the first role's, unless said otherwise.
+    # The ranks whose success makes the job succeed; None: those of the first role.
     done_when: DoneWhen | None = None
     framework: Origin | None = None
     queue: str = "default"
@@ -94,11 +113,17 @@ class NativeSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     min_available: int | None = None
     clean: CleanPods = CleanPods.NONE
     managed_by: str = ""
-    workload: Workload = Workload()
     scheduling: Scheduling = PLAIN_SCHEDULING
     start: StartPolicy | None = None
     # Code, data, configuration, shared memory, more resources, TensorBoard.
     supplies: Supplies = NO_SUPPLIES
+    # Jobs and arrays that must end before this job queues; a bare name requires its success.
+    after: tuple[str | NativeAfter, ...] = ()
+    # Makes this an array: its indices, and the limit of unfinished ones, as in 0-99%10.
+    array: str = ""
+    # Hints for cluster adapters that are not installed here. A hint whose adapter is installed is a
+    # field of its own (`with_hints`).
+    hints: dict[str, Any] = {}
 
 
 class NativeJob(Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,9 +134,9 @@ class NativeJob(Struct, frozen=True, forbid_unknown_fields=True):
     status: Any = UNSET
 
 
-# What is called the same here and in a JobSpec.
+# Fields with the same name in NativeSpec and JobSpec.
 SAME = tuple(
-    name for name in NativeSpec.__struct_fields__ if name in set(JobSpec.__struct_fields__) - {"roles", "done_when"}
+    name for name in NativeSpec.__struct_fields__ if name in set(JobSpec.__struct_fields__) - {"roles", "done_when", "after", "hints"}
 )  # fmt: skip
 
 
@@ -124,7 +149,7 @@ _same_of = attrgetter(*SAME)
 def read(job: NativeJob, findings: Findings) -> Submission:
     spec, metadata = job.spec, job.metadata
     origin = spec.framework or Origin(kind=NAME, version=VERSION)
-    roles = tuple([_role(role, findings) for role in spec.roles[: checking.ROLES_MAX + 1]])
+    roles = tuple(_role(role, findings) for role in spec.roles[: checking.ROLES_MAX + 1])
     native = JobSpec(
         kind=origin.kind,
         version=origin.version,
@@ -133,14 +158,35 @@ def read(job: NativeJob, findings: Findings) -> Submission:
         done_when=spec.done_when or DoneWhen(roles[0].name if roles else ""),
         labels=metadata.labels,
         annotations=metadata.annotations,
+        after=_after_of(spec.after, findings),
+        hints=_hints_of(spec, findings),
         **dict(zip(SAME, _same_of(spec), strict=True)),
     )
     if spec.managed_by:
         managers = (*checking.MANAGERS, checking.MPI_OPERATOR)
         checking.check_choice("spec.managed_by", spec.managed_by, managers, findings)
-    for field, told in checking.problems(metadata.namespace, metadata.name, native):
-        findings.invalid(field, told)
+    for field, message in checking.problems(metadata.namespace, metadata.name, native):
+        findings.invalid(field, message)
     return Submission(metadata.namespace, metadata.name, native, spec.suspend)
+
+
+def _hints_of(spec: NativeSpec, findings: Findings) -> dict[str, Any]:
+    own = {schema.name: getattr(spec, schema.name) for schema in hints.schemas()}
+    unknown = hints.unknown_hints(spec.hints, findings) if spec.hints else {}
+    return {**hints.recorded(own), **unknown}
+
+
+def _after_of(written: tuple[str | NativeAfter, ...], findings: Findings) -> tuple[After, ...]:
+    dependencies: list[After] = []
+    for place, each in enumerate(written):
+        try:
+            if isinstance(each, str):
+                dependencies.append(parse_after(each))
+            else:
+                dependencies.append(After(each.job, condition_of(each.condition)))
+        except ValueError as error:
+            findings.invalid(f"spec.after[{place}]", str(error))
+    return tuple(dependencies)
 
 
 def _role(role: NativeRole, findings: Findings) -> Role:
@@ -151,7 +197,7 @@ def _role(role: NativeRole, findings: Findings) -> Role:
         check_template(f"{path}.template", role.template, role.container, findings)
         plain = plain_of(f"{path}.template", role.template, role.container, findings)._asdict()
         for name in [name for name in given if given[name] != plain[name]]:
-            findings.forbidden(f"{path}.{name}", "the template says something else")
+            findings.forbidden(f"{path}.{name}", "the template has another value")
         given, template = plain, to_builtins(role.template)
     return Role(
         name=role.name,
@@ -159,11 +205,11 @@ def _role(role: NativeRole, findings: Findings) -> Role:
         restart=role.restart,
         template=template,
         container=role.container,
-        serves=role.serves,
+        is_server=role.is_server,
         min_replicas=role.min_replicas,
         max_replicas=role.max_replicas,
         starts_after=role.starts_after,
-        expendable=role.expendable,
+        optional=role.optional,
         oom_is_permanent=role.oom_is_permanent,
         gpu_share=role.gpu_share,
         gpu_memory_mib=role.gpu_memory_mib,
@@ -173,7 +219,7 @@ def _role(role: NativeRole, findings: Findings) -> Role:
     )
 
 
-# ------------------------------------------------------------------ and back
+# ------------------------------------------------------------------ writing
 
 
 def write(job: Submission) -> dict[str, Any]:
@@ -183,21 +229,32 @@ def write(job: Submission) -> dict[str, Any]:
         done_when=spec.done_when,
         framework=_origin(spec),
         suspend=job.suspended,
+        after=tuple(_native_after(after) for after in spec.after),
         **{name: getattr(spec, name) for name in SAME},
     )
+    known = {schema.name for schema in hints.schemas()}
+    unknown = {name: value for name, value in spec.hints.items() if name not in known}
     return {
         "apiVersion": VERSION,
         "kind": NAME,
         "metadata": written_metadata(job),
         "spec": {
             **to_builtins(native),
-            # What people look for is there even where it is the default.
+            # These are written even if they have their defaults, because people look for them.
             "queue": spec.queue,
             "priority": spec.priority,
             "restart": {"limit": spec.restart.limit, **to_builtins(spec.restart)},
             "roles": [_written_role(role) for role in native.roles],
+            **{name: value for name, value in spec.hints.items() if name in known},
+            **({"hints": unknown} if unknown else {}),
         },
     }
+
+
+def _native_after(after: After) -> str | NativeAfter:
+    if after.condition is Condition.SUCCEEDED:
+        return after.job
+    return NativeAfter(after.job, after.condition.value)
 
 
 def _origin(spec: JobSpec) -> Origin | None:
@@ -219,26 +276,29 @@ def _native_role(role: Role) -> NativeRole:
 
 def _written_role(role: NativeRole) -> dict[str, Any]:
     first = {"name": role.name, "replicas": role.replicas, "restart": role.restart.value}
-    found = {**first, **to_builtins(role)}
-    return {name: value for name, value in found.items() if name not in PLAIN or value}
+    fields = {**first, **to_builtins(role)}
+    return {name: value for name, value in fields.items() if name not in PLAIN or value}
 
 
-# ------------------------------------------------------------------ what ranks are told
+# ------------------------------------------------------------------ rank environments
 
 
-def tell(gang: Gang) -> Callable[[int], Told]:
-    """Enough for torchrun and its like, and a host name below the job's own service."""
+def environments(gang: GangContext) -> Callable[[int], RankEnvironment]:
+    """Return a function from a rank to its environment.
+
+    It has the variables of torchrun and similar launchers, and a host name below the job's service.
+    """
     spec = gang.spec
     shared = {
-        "MASTER_ADDR": f"{_name(gang, 0)}.{gang.name}" if spec.size else "",
-        "MASTER_PORT": str(PORT),
+        "MASTER_ADDR": gang.host(0, f"{_name(gang, 0)}.{gang.name}") if spec.size else "",
+        "MASTER_PORT": str(gang.port(0, PORT)),
         "WORLD_SIZE": str(spec.size),
     }
 
-    def told(rank: int) -> Told:
+    def environment(rank: int) -> RankEnvironment:
         role, index = spec.role_of(rank)
         name = _name(gang, rank)
-        return Told(
+        return RankEnvironment(
             name=name,
             labels={
                 f"{LABEL}job": gang.name,
@@ -255,28 +315,42 @@ def tell(gang: Gang) -> Callable[[int], Told]:
             subdomain=gang.name,
         )
 
-    return told
+    return environment
 
 
-def _name(gang: Gang, rank: int) -> str:
+def _name(gang: GangContext, rank: int) -> str:
     return f"{gang.name}-{gang.spec.rank_name(rank)}"
 
 
-def services(gang: Gang) -> Sequence[Service]:
-    """One for all ranks: their host names are below it."""
+def services(gang: GangContext) -> Sequence[Service]:
+    """Return one headless service for all ranks, whose host names are below it."""
     return [Service(name=gang.name, selector={f"{LABEL}job": gang.name}, before_ready=True)]
+
+
+def with_hints(schemas: Sequence[hints.HintSchema]) -> Kind:
+    """Return the native kind with a field for each of these hints in its manifest.
+
+    Raises HintTaken if a hint has the name of a field that every job has.
+    """
+    fields = [(schema.name, schema.type, schema.type()) for schema in schemas]
+    taken = [name for name, _, _ in fields if name in NativeSpec.__struct_fields__]
+    if taken:
+        raise hints.HintTaken(f"{taken[0]} is a field of every job; choose another name")
+    spec = msgspec.defstruct("NativeSpec", fields, bases=(NativeSpec,), kw_only=True)
+    manifest = msgspec.defstruct("NativeJob", [("spec", spec)], bases=(NativeJob,), kw_only=True)
+    return KIND._replace(forms=(Form(VERSION, manifest, read, write),))
 
 
 KIND = Kind(
     name=NAME,
     forms=(Form(VERSION, NativeJob, read, write),),
-    tell=tell,
+    environments=environments,
     services=services,
     about=About(
         roles=("any",),
-        container="the first, unless said",
+        container="the first, unless `container` names another",
         port=str(PORT),
         restart=RestartRule.ON_FAILURE.value,
-        decides="the first role, unless done_when says otherwise",
+        decides="the first role, unless `done_when` names another",
     ),
 )

@@ -1,7 +1,7 @@
-"""Which kind and version a document is; documents read, and written again.
+"""The registry of kinds: finds the kind and version of a document, reads it and writes it.
 
-The kinds of this release are registered here. Others come in through `register` when the program is
-assembled, before anything is read; the core itself never looks for them.
+The kinds of this release are registered here. The composition root adds others with `register`,
+before any document is read; the core itself does not search for plug-ins.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -9,27 +9,30 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controlplane.errors import Problem, Rejected
-from controlplane.job import Job, Phase
-from controlplane.kinds import (
-    hostfile_job,
-    jax,
-    mpi,
-    mxnet,
-    native,
-    paddle,
-    pytorch,
-    structure,
-    tensorflow,
-    trainer,
-    xgboost,
-)
+from controlplane.kinds import hints, native
 from controlplane.kinds.conditions import timestamp
-from controlplane.kinds.findings import Findings
-from controlplane.kinds.kind import Form, Gang, Kind, Modern, Submission, Told
-from controlplane.kinds.manifest import with_wishes_said
-from controlplane.kinds.structure import shown
-from controlplane.model import DoneWhen, JobSpec
+from controlplane.kinds.kind import (
+    Form,
+    GangContext,
+    Kind,
+    Modern,
+    RankEnvironment,
+    Submission,
+    with_owner_env,
+)
+from controlplane.kinds.kubeflow import jax, mxnet, paddle, pytorch, tensorflow, xgboost
+from controlplane.kinds.manifest import structure
+from controlplane.kinds.manifest.annotations import with_workflow
+from controlplane.kinds.manifest.manifest import with_scheduling_annotations
+from controlplane.kinds.manifest.structure import shown
+from controlplane.kinds.manifest.validation import Findings
+from controlplane.kinds.mpi import hostfile_job, mpi
+from controlplane.kinds.trainer import trainer
+from controlplane.lifecycle.job import Job
+from controlplane.model.addresses import AddressBook, ServiceNames
+from controlplane.model.errors import Problem, Rejected
+from controlplane.model.phases import Phase
+from controlplane.model.spec import DoneWhen, JobSpec
 
 BUILT_IN = (
     native.KIND,
@@ -52,7 +55,10 @@ class KindTaken(Exception):
 
 
 def register(kind: Kind) -> None:
-    """Makes a kind known; the same one again changes nothing."""
+    """Add a kind; registering the same value again changes nothing.
+
+    Raises KindTaken if another kind has the same name.
+    """
     known = _kinds.get(kind.name)
     if known is not None and known is not kind:
         raise KindTaken(f"there is already a kind {kind.name}; choose another name")
@@ -65,22 +71,34 @@ for _kind in BUILT_IN:
     register(_kind)
 
 
+def register_hint(schema: hints.HintSchema) -> None:
+    """Add a hint, so that manifests may have it; registering the same value again changes nothing.
+
+    Raises HintTaken if another hint has its name or its prefix, or if every job has such a field.
+    """
+    kind = native.with_hints(hints.including(schema))
+    hints.register(schema)
+    _kinds[kind.name] = kind
+    for form in kind.forms:
+        _forms[form.version, kind.name] = form
+
+
 def kinds() -> tuple[Kind, ...]:
     return tuple(_kinds.values())
 
 
 def forms() -> Mapping[tuple[str, str], Form]:
-    """Every form of a manifest that is known, by apiVersion and kind."""
+    """Return every registered form of a manifest, by apiVersion and kind."""
     return _forms
 
 
 def kind_of(spec: JobSpec) -> Kind:
-    """The kind of a job; a job whose kind is not known here is told only its plain facts."""
-    return _kinds.get(spec.kind, native.KIND)
+    """Return the kind of a job, or the native kind if the job's own is not registered."""
+    return _kinds.get(spec.kind, _kinds[native.NAME])
 
 
 def form_of(spec: JobSpec) -> Form:
-    """The form that a job was written in; the newest one of its kind if that is not known."""
+    """Return the form of a job's manifest, or the newest form of its kind if that is not known."""
     kind = kind_of(spec)
     return _forms.get((spec.version, kind.name), kind.forms[0])
 
@@ -89,7 +107,10 @@ def form_of(spec: JobSpec) -> Form:
 
 
 def read_manifest(document: object) -> Submission:
-    """A document as `kubectl` would take it, understood; raises Rejected with all that is wrong."""
+    """Read a manifest, as `kubectl` would accept it, into a submission.
+
+    Raises Rejected with every problem of the document.
+    """
     if not isinstance(document, dict | Mapping):
         raise Rejected("invalid_manifest", "a manifest is a mapping with apiVersion and kind")
     version, kind = document.get("apiVersion"), document.get("kind")
@@ -105,9 +126,10 @@ def read_manifest(document: object) -> Submission:
         raise findings.refusal()
     findings.problems = []
     submission = form.read(manifest, findings)
+    submission = replace(submission, spec=with_workflow(submission.spec, findings))
     if misfits:
         findings.problems = misfits + structure.beside(misfits, findings.problems)
-    elif form is native.KIND.forms[0] and not findings.problems:
+    elif kind == native.NAME and not findings.problems:
         submission = _as_its_kind(submission, findings)
     if findings.problems:
         raise findings.refusal()
@@ -130,16 +152,18 @@ def _unknown(kind: str, version: str) -> Rejected:
     known = _kinds.get(kind)
     if known is not None:
         versions = ", ".join(form.version for form in known.forms)
-        told = f"{kind} comes in these versions: {versions}; not in {version}"
-        return Rejected("unknown_kind", told, field="apiVersion")
-    told = f"{kind} is not a kind this release knows; the kinds are: {', '.join(_kinds)}"
-    return Rejected("unknown_kind", told, field="kind")
+        message = f"{kind} comes in these versions: {versions}; not in {version}"
+        return Rejected("unknown_kind", message, field="apiVersion")
+    message = f"{kind} is not a kind this release knows; the kinds are: {', '.join(_kinds)}"
+    return Rejected("unknown_kind", message, field="kind")
 
 
 def _as_its_kind(submission: Submission, findings: Findings) -> Submission:
-    """A job in the native form that belongs to another kind keeps that kind's rules too.
+    """Check a native job of another kind by that kind's rules, and return it with its version.
 
-    Numbers that only the native form knows, such as a back-off, may be what they like.
+    The job is written in its own form and read again. Roles, `done_when` and options must survive
+    this; numbers that only the native form has, such as a back-off, need not. Problems go to the
+    findings.
     """
     spec = submission.spec
     if spec.kind == native.NAME:
@@ -149,8 +173,8 @@ def _as_its_kind(submission: Submission, findings: Findings) -> Submission:
         own = replace(submission, spec=replace(spec, version=form.version))
         again = read_manifest(_written(form, own))
     except Rejected as refusal:
-        told = refusal.problems or (Problem("Invalid", "", refusal.message),)
-        for problem in told:
+        message = refusal.problems or (Problem("Invalid", "", refusal.message),)
+        for problem in message:
             where = f" (of a {spec.kind}: {problem.field})" if problem.field else ""
             findings.invalid("spec.framework", f"{problem.message}{where}")
         return submission
@@ -167,17 +191,18 @@ def _written(form: Form, submission: Submission) -> dict[str, Any]:
         raise Rejected("invalid_manifest", "the options are not those of this kind") from None
 
 
-# ------------------------------------------------------------------ and back
+# ------------------------------------------------------------------ writing
 
 
 NATIVE, OWN = "native", "own"
 
 
 def convert_manifest(document: object, to: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """A manifest in another form, and warnings about it; `to` is native, own or KIND/VERSION.
+    """Return a manifest in another form, and warnings; `to` is native, own or KIND/VERSION.
 
-    Every version converts to the newest of its kind. What the newest cannot say is told in the
-    warnings; all other conversions raise Rejected where anything of the job would be lost.
+    Every version converts to the newest version of its kind, with a warning for each part that the
+    newest version cannot express. Every other conversion raises Rejected if it would lose a part of
+    the job.
     """
     submission = read_manifest(document)
     kind, version = _named(to)
@@ -192,22 +217,25 @@ def convert_manifest(document: object, to: str) -> tuple[dict[str, Any], tuple[s
 def _modernised(
     submission: Submission, modern: Callable[[Submission], Modern], newest: Form
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The manifest in the newest version, and what it cannot say or says otherwise."""
+    """Return the manifest in the newest version, and warnings about what is lost or changed."""
     wanted, warnings = modern(submission)
-    spec = with_wishes_said(replace(wanted.spec, version=newest.version))
+    spec = with_scheduling_annotations(replace(wanted.spec, version=newest.version))
     wanted = replace(wanted, spec=spec, warnings=())
-    found = read_manifest(_written(newest, wanted))
-    before, now = _decider(spec), _decider(found.spec)
+    result = read_manifest(_written(newest, wanted))
+    before, now = _decider(spec), _decider(result.spec)
     if before != now:
         warnings = (*warnings, f"in {newest.version} {now} decides the job; before, {before} did")
-    lost = [*_differences(wanted, found), *_differences(_comparable(spec), _comparable(found.spec))]
+    lost = [
+        *_differences(wanted, result),
+        *_differences(_comparable(spec), _comparable(result.spec)),
+    ]
     if lost:
-        warnings = (*warnings, f"{newest.version} has no way to say this job's {', '.join(lost)}")
-    return write_manifest(found), warnings
+        warnings = (*warnings, f"{newest.version} cannot express this job's {', '.join(lost)}")
+    return write_manifest(result), warnings
 
 
 def _decider(spec: JobSpec) -> str:
-    """Which ranks decide the job, in words."""
+    """Return which ranks decide the job, in words."""
     rule, count = spec.done_when, len(spec.ranks_of(spec.done_when.role))
     if count <= 1 or not (rule.first or rule.any):
         return f"every {rule.role}" if count > 1 else rule.role
@@ -215,13 +243,16 @@ def _decider(spec: JobSpec) -> str:
 
 
 def _comparable(spec: JobSpec) -> JobSpec:
-    """The job without what newer versions add or order otherwise, and without who decides it."""
+    """Return the spec without the options, the order of the roles and `done_when`.
+
+    Newer versions add or change these; `_modernised` reports a changed `done_when` by itself.
+    """
     roles = tuple(sorted(spec.roles, key=lambda role: role.name))
     return replace(spec, roles=roles, options={}, done_when=DoneWhen(""))
 
 
 def _named(to: str) -> tuple[str, str]:
-    """The kind and version that people mean; both are empty for a job's own."""
+    """Parse `to` into a kind and a version; both are empty for the job's own."""
     if to in (NATIVE, OWN):
         return native.NAME if to == NATIVE else "", ""
     kind, _, version = to.partition("/")
@@ -229,9 +260,9 @@ def _named(to: str) -> tuple[str, str]:
 
 
 def write_manifest(submission: Submission, kind: str = "", version: str = "") -> dict[str, Any]:
-    """The manifest of a job in some version of a kind, its own unless said otherwise.
+    """Return the manifest of a job in a version of a kind; both default to the job's own.
 
-    Raises Rejected where anything of the job would be lost.
+    Raises Rejected if the conversion would lose a part of the job.
     """
     spec = submission.spec
     name = kind or spec.kind
@@ -239,11 +270,12 @@ def write_manifest(submission: Submission, kind: str = "", version: str = "") ->
     if name == native.NAME:
         return form.write(submission)
     if name != spec.kind:
-        told = f"a {spec.kind} cannot become a {name}; it can be shown as {native.NAME}"
-        raise Rejected("cannot_convert", told)
-    said = with_wishes_said(replace(spec, version=form.version))
-    wanted = replace(submission, spec=said, warnings=())
-    # In its own form every job that was read can be written; what raises there is no fault of the person's.
+        message = f"a {spec.kind} cannot become a {name}; it can be shown as {native.NAME}"
+        raise Rejected("cannot_convert", message)
+    annotated = with_scheduling_annotations(replace(spec, version=form.version))
+    wanted = replace(submission, spec=annotated, warnings=())
+    # Every job that was read can be written in its own form. An error there is a bug and must not
+    # become a refusal.
     document = form.write(wanted) if form is form_of(spec) else _written(form, wanted)
     _refuse_losses(wanted, read_manifest(document), form)
     return document
@@ -261,17 +293,23 @@ def _wanted_form(kind: str, version: str) -> Form:
     raise _unknown(kind, version)
 
 
-def _refuse_losses(wanted: Submission, found: Submission, form: Form) -> None:
-    lost = [*_differences(wanted, found), *_differences(wanted.spec, found.spec)]
+def _refuse_losses(wanted: Submission, result: Submission, form: Form) -> None:
+    lost = [*_differences(wanted, result), *_differences(wanted.spec, result.spec)]
     if lost:
-        told = f"{form.version} has no way to say this job's {', '.join(lost)}"
+        message = f"{form.version} cannot express this job's {', '.join(lost)}"
         problems = [Problem("Invalid", f"spec.{name}", "it would be lost") for name in lost]
-        raise Rejected("cannot_convert", told, problems=problems)
+        raise Rejected("cannot_convert", message, problems=problems)
 
 
 def _differences(one: Submission | JobSpec, other: Submission | JobSpec) -> Iterable[str]:
+    """Yield the names of the fields, and of the hints, in which two jobs differ."""
     for name in one.__struct_fields__:
-        if name not in ("spec", "warnings") and getattr(one, name) != getattr(other, name):
+        before, after = getattr(one, name), getattr(other, name)
+        if name in ("spec", "warnings") or before == after:
+            continue
+        if name == "hints":
+            yield from (hint for hint in {**before, **after} if before.get(hint) != after.get(hint))
+        else:
             yield name
 
 
@@ -279,7 +317,7 @@ def _differences(one: Submission | JobSpec, other: Submission | JobSpec) -> Iter
 
 
 def manifest_of(job: Job, to: str = OWN) -> dict[str, Any]:
-    """A job's manifest as a cluster would return it: what it is, and its status in its own words."""
+    """Return a job's manifest as a cluster would return it, with its uid and its kind's status."""
     kind, version = _named(to)
     asleep = job.phase is Phase.SUSPENDED
     document = write_manifest(Submission(job.namespace, job.name, job.spec, asleep), kind, version)
@@ -289,6 +327,7 @@ def manifest_of(job: Job, to: str = OWN) -> dict[str, Any]:
     return {**document, "metadata": metadata, "status": form.status(job)}
 
 
-def told_of(job: Job, rank: int, domain: str = "") -> Told:
-    """What a rank of the job is told, on whatever cluster it runs."""
-    return kind_of(job.spec).tell(Gang(job.namespace, job.name, job.spec, domain))(rank)
+def rank_environment(job: Job, rank: int, addresses: AddressBook | None = None) -> RankEnvironment:
+    """Return the environment of a rank on a cluster with these addresses; None: service names."""
+    gang = GangContext(job.namespace, job.name, job.spec, addresses or ServiceNames())
+    return with_owner_env(job, kind_of(job.spec).environments(gang)(rank))

@@ -1,38 +1,38 @@
-"""What one pass decides, as values; `enactment.py` makes events of them."""
+"""The decisions of a pass, as values; `decisions/scheduling_events.py` makes events of them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from controlplane.model import Placement
-from controlplane.scheduling.fitting import Fit
-from controlplane.scheduling.reasons import Reason
+from controlplane.model.cluster import Placement
+from controlplane.model.reasons import MovedAside, NoRoomInDomain, Preempted, Wait
+from controlplane.scheduling.placement.fit import Fit
 
 
 class Start(NamedTuple):
-    """The gang starts there now; an elastic one perhaps with fewer ranks than it would like."""
+    """The gang starts at `fit` now; an elastic gang possibly with fewer ranks than it asks for."""
 
     job: str
     fit: Fit
 
 
 class Claim(NamedTuple):
-    """The gang starts there as soon as those have left who still hold some of it."""
+    """The gang starts at `fit` as soon as the gangs that still hold some of it have released it."""
 
     job: str
     fit: Fit
 
 
 class Evict(NamedTuple):
-    """The whole gang gives way. One that is moved has a place to go to."""
+    """The whole gang is preempted. A gang that is moved (consolidation) has a place to go to."""
 
     job: str
     preemptor: str
-    message: str
+    facts: Preempted | MovedAside
     moves_to: Fit | None = None
 
 
 class Shrink(NamedTuple):
-    """An elastic gang gives ranks back that it can do without."""
+    """An elastic gang releases ranks above its minimum."""
 
     job: str
     ranks: tuple[int, ...]
@@ -40,42 +40,50 @@ class Shrink(NamedTuple):
 
 
 class Replace(NamedTuple):
-    """Ranks that were lost get other devices."""
+    """Lost ranks get other devices."""
 
     job: str
     ranks: tuple[int, ...]
     slots: Placement
 
 
+class Grow(NamedTuple):
+    """A running gang gets more ranks, numbered from `first` on."""
+
+    job: str
+    first: int
+    placement: Placement
+
+
 class GiveUp(NamedTuple):
-    """A gang that lost ranks cannot be made whole where it is, and starts again as a whole."""
+    """A gang that lost ranks cannot be repaired where it is, and restarts as a whole."""
 
     job: str
-    message: str
-    reason: Reason
+    facts: NoRoomInDomain
+    reason: Wait
 
 
-class Hold(NamedTuple):
-    """The gang waits, for these reasons, the foremost first."""
+class KeepWaiting(NamedTuple):
+    """The gang waits, for these reasons, the most important first."""
 
     job: str
-    reasons: tuple[Reason, ...]
+    reasons: tuple[Wait, ...]
 
 
-Decision = Start | Claim | Evict | Shrink | Replace | GiveUp | Hold
+SchedulingDecision = Start | Claim | Evict | Shrink | Replace | Grow | GiveUp | KeepWaiting
 
 
-def one_for_each_job(decisions: Sequence[Decision]) -> list[Decision]:
-    """The decisions, in order, without reasons to wait of jobs about which more was decided.
+def one_for_each_job(decisions: Sequence[SchedulingDecision]) -> list[SchedulingDecision]:
+    """The decisions in order, without wait reasons for jobs that have another decision.
 
-    A gang may be held at its own turn and start later in the pass with its group.
+    A gang may wait at its own turn and start later in the pass with its group.
     """
-    decided = {d.job for d in decisions if not isinstance(d, Hold)}
-    found: list[Decision] = []
+    decided = {d.job for d in decisions if not isinstance(d, KeepWaiting)}
+    kept: list[SchedulingDecision] = []
     for decision in decisions:
-        if isinstance(decision, Hold):
+        if isinstance(decision, KeepWaiting):
             if decision.job in decided:
                 continue
             decided.add(decision.job)
-        found.append(decision)
-    return found
+        kept.append(decision)
+    return kept

@@ -1,124 +1,128 @@
-"""What one scheduling pass looks at, and what it has given away so far; free to scribble on.
+"""The snapshot that one scheduling pass works on: the state, read only, and what the pass has allocated so far.
 
-There are two views of the devices. `free` is what can be had now. `coming` is that, and what gangs
-that are being stopped will leave: a gang that fits there waits for it and evicts nobody, and nobody
-behind it gets what it waits for.
+The state is read through `cluster`. Devices and quotas are copied before the first change:
+
+    free          devices that are free now
+    future_free   the same after the gangs that are being stopped have released theirs
+    tree          quotas and what is used of them now, for each flavour and resource
+    future_tree   the same after those releases
+
+A gang that fits in `future_free` waits for the releases and preempts no other gang; its place is allocated there, so
+that no gang behind it gets it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from controlplane.attempt import HOLDING, Attempt
-from controlplane.attempt_life import leaving
-from controlplane.devices import WHOLE, FreeDevices
-from controlplane.job import Job
-from controlplane.job_life import attained_gpu_s
-from controlplane.lines import Line
-from controlplane.scheduling import taking
-from controlplane.scheduling.exclusive import close, fence, unfence
-from controlplane.scheduling.fitting import Fit
-from controlplane.scheduling.gangs import Gang, gang_of
-from controlplane.scheduling.quota import ANY, RESOURCE, Branch, QuotaTree
-from controlplane.sharing import (
-    Discipline,
-    Policy,
-    Preempt,
-    Queue,
-    QuotaModel,
-    Reclaim,
-    WithinQueue,
-)
-from controlplane.state import faded
-from controlplane.world import World
+from controlplane.disciplines.registry import DISCIPLINES
+from controlplane.lifecycle.attempt import Attempt, leaving
+from controlplane.lifecycle.job import Job, attained_gpu_s
+from controlplane.model.phases import WITH_DEVICES
+from controlplane.model.policy import Policy, Preempt, Queue
+from controlplane.scheduling.cache import SchedulerCache
+from controlplane.scheduling.cluster_view import ClusterView
+from controlplane.scheduling.gang import Gang
+from controlplane.scheduling.placement import allocation
+from controlplane.scheduling.placement.exclusive_domains import close, fence, unfence
+from controlplane.scheduling.placement.fit import Fit
+from controlplane.scheduling.quota.tree import ANY, RESOURCE, Branch, QuotaTree
+from controlplane.state.devices import WHOLE, FreeDevices, FreeDevicesView
+from controlplane.state.queue_order import QueueIndex, QueueIndexView
+from controlplane.state.state import faded
+from controlplane.state.world import World
 
-_EMPTY = Line(Discipline.STRICT_FIFO, Policy())
+_EMPTY: QueueIndexView = QueueIndex(DISCIPLINES[Policy().discipline], Policy())
 
 
 class Snapshot:
-    """The world as one scheduling pass sees it."""
+    """The state as one pass sees it. `world` may be a view of it already; `now` is by default the time of the state."""
 
-    def __init__(self, world: World, now: float | None = None) -> None:
-        self.world = world
-        self.now = world.at if now is None else now
+    def __init__(
+        self,
+        world: World | ClusterView,
+        now: float | None = None,
+        cache: SchedulerCache | None = None,
+    ) -> None:
+        self.cluster = cluster = ClusterView(world, cache) if isinstance(world, World) else world
+        self.now = cluster.at if now is None else now
         self._free: FreeDevices | None = None
-        self._coming: FreeDevices | None = None
-        # What this pass gave away before anybody needed a view of what that leaves.
+        self._future_free: FreeDevices | None = None
+        # Places allocated before `free` was copied.
         self._taken: list[Fit] = []
-        # How many whole GPUs it gave away.
+        # Whole GPUs that this pass has allocated.
         self._given = 0
-        # Queue -> what this pass gave away, in thousandths of a GPU.
+        # Queue -> what this pass has allocated, in thousandths of a GPU.
         self._used: dict[str, int] = {}
         self._trees: dict[str, list[QuotaTree]] = {}
         self.evicted: dict[str, None] = {}
-        # Jobs that this pass starts, promises a place or repairs. Several routes lead to a job (its own
-        # turn, its group, a claim, back-fill), and it may be in one decision only.
+        # Jobs that this pass starts, repairs or gives a claim. Several routes lead to a job (its own turn, its
+        # group, a claim, backfill), and it may be in one decision only.
         self.decided: set[str] = set()
-        # Ranks that elastic gangs give back in this pass.
+        # Ranks that elastic gangs release in this pass.
         self._shrunk: dict[str, list[int]] = {}
         self._past: dict[str, float] | None = None
-        # Queue -> who of it could be evicted, as `victims` worked it out.
+        # Queue -> its gangs that could be preempted, kept by `victim_search`.
         self.evictable: dict[str, list[Any]] = {}
 
     # -- devices -----------------------------------------------------------------------------
 
     @property
     def free(self) -> FreeDevices:
-        """Copied only once somebody is about to look, since most passes end at a full queue."""
+        """The devices that are free now. Copied on the first call, because most passes end before they need it."""
         if self._free is None:
-            self._free = self.world.free.copy()
+            self._free = self.cluster.free.copy()
             self._fence(self._free)
             for fit in self._taken:
-                self.hold(self._free, fit)
+                self.allocate(self._free, fit)
         return self._free
 
-    def outlive_the_world(self) -> None:
-        """The world will change now, and somebody wants to see afterwards what this pass saw."""
-        assert self.free is self._free
-
     @property
-    def to_look_at(self) -> FreeDevices:
-        """The same for who only looks: as long as nothing was given away, the world's own."""
-        if self._free is None and not self._taken and not self.world.exclusive:
-            return self.world.free
+    def free_readonly(self) -> FreeDevicesView:
+        """The same for reading only: the state's own as long as this pass has allocated nothing."""
+        if self._free is None and not self._taken and not self.cluster.exclusive:
+            return self.cluster.free
         return self.free
 
     def lacks_devices(self, gang: Gang) -> bool:
-        """Whether counting alone shows that the gang cannot start now; it needs no view of its own."""
-        return gang.gpus > self.world.free.total - self._given
+        """Whether the number of free GPUs alone shows that the gang cannot start now."""
+        return gang.gpus > self.cluster.free.total - self._given
 
     @property
-    def coming(self) -> FreeDevices:
-        if self._coming is None:
-            if not self._some_leave:
+    def future_free(self) -> FreeDevices:
+        """The devices that are free once the gangs that are being stopped have released theirs."""
+        if self._future_free is None:
+            if not self._some_release:
                 return self.free
-            self._coming = self.free.copy()
-            for job, ranks in self._leavers():
-                self.give_back(self._coming, job, ranks)
-        return self._coming
+            self._future_free = self.free.copy()
+            for job, ranks in self._releasing():
+                self.release_ranks(self._future_free, job, ranks)
+        return self._future_free
 
     @property
-    def _some_leave(self) -> bool:
-        return bool(self.world.stopping or self.world.shrinking)
+    def _some_release(self) -> bool:
+        return bool(self.cluster.stopping or self.cluster.shrinking)
 
-    def _leavers(self) -> Iterator[tuple[Job, list[int] | None]]:
-        """Whoever has been told to go, and which of its ranks; None means all."""
-        jobs = self.world.jobs
-        for job_id in sorted(self.world.stopping):
+    def _releasing(self) -> Iterator[tuple[Job, list[int] | None]]:
+        """The jobs that are being stopped or shrink, and which of their ranks release devices; None means all."""
+        jobs = self.cluster.jobs
+        for job_id in sorted(self.cluster.stopping):
             yield jobs[job_id], None
-        for job_id in sorted(self.world.shrinking):
+        for job_id in sorted(self.cluster.shrinking):
             yield jobs[job_id], leaving(_attempt(jobs[job_id]))
 
     def _fence(self, free: FreeDevices) -> None:
-        """What gangs have for themselves alone is closed to the others."""
-        if self.world.exclusive:
-            fence(self.world, free, self.world.exclusive)
+        """Close the domains that gangs have to themselves."""
+        if self.cluster.exclusive:
+            fence(self.cluster, free, self.cluster.exclusive)
 
-    def give_back(self, free: FreeDevices, job: Job, ranks: Iterable[int] | None = None) -> None:
-        """Frees, in a view, all that a job's attempt holds; or what these ranks of it hold."""
-        taking.give_back(self.world, free, job, ranks)
+    def release_ranks(
+        self, free: FreeDevices, job: Job, ranks: Iterable[int] | None = None
+    ) -> None:
+        """Release in `free` what these ranks of a job hold, or all of its ranks."""
+        allocation.release(self.cluster, free, job, ranks)
 
     def ranks_staying(self, job: Job) -> list[int]:
-        """The ranks that nobody has told to go yet, in the world or in this pass."""
+        """The ranks that are not being released, by the state or by this pass."""
         attempt = _attempt(job)
         gone = {*leaving(attempt), *self._shrunk.get(job.id, ())}
         return [i for i in range(len(attempt.ranks)) if i not in gone]
@@ -126,70 +130,68 @@ class Snapshot:
     def has_shrunk(self, job: Job) -> bool:
         return job.id in self._shrunk
 
-    def let_go(self, free: FreeDevices, job: Job, ranks: tuple[int, ...] = ()) -> None:
-        """These ranks of a running gang leave a view of what is coming, or all that are left of it.
+    def release(self, free: FreeDevices, job: Job, ranks: tuple[int, ...] = ()) -> None:
+        """Release in `free` what these ranks of a running gang hold, or all ranks that stay.
 
-        What a whole gang had for itself alone is open to others again.
+        If all are released, a domain that the gang had to itself is open again.
         """
-        self.give_back(free, job, ranks or self.ranks_staying(job))
-        if job.id in self.world.exclusive and not ranks:
-            left = [other for other in self.world.exclusive if other not in self.evicted]
-            unfence(self.world, free, job.id, left)
+        self.release_ranks(free, job, ranks or self.ranks_staying(job))
+        if job.id in self.cluster.exclusive and not ranks:
+            left = [other for other in self.cluster.exclusive if other not in self.evicted]
+            unfence(self.cluster, free, job.id, left)
 
-    def give_back_fit(self, free: FreeDevices, fit: Fit) -> None:
-        """Frees, in a view, a place that was given away in this pass."""
-        taking.give_back_fit(self.world, free, fit)
+    def release_fit(self, free: FreeDevices, fit: Fit) -> None:
+        """Release in `free` a place that this pass allocated."""
+        allocation.release_fit(self.cluster, free, fit)
 
-    def hold(self, free: FreeDevices, fit: Fit) -> None:
-        """Takes a placement in a view."""
-        taking.hold(self.world, free, fit)
+    def allocate(self, free: FreeDevices, fit: Fit) -> None:
+        """Allocate a place in `free`."""
+        allocation.allocate(self.cluster, free, fit)
 
     # -- queues ------------------------------------------------------------------------------
 
     @property
-    def queues(self) -> dict[str, Queue]:
-        return self.world.queues
+    def queues(self) -> Mapping[str, Queue]:
+        return self.cluster.queues
 
-    def line(self, queue: str) -> Line:
+    def queue_index(self, queue: str) -> QueueIndexView:
         """The queue's waiting jobs, in order."""
-        return self.world.lines.get(queue, _EMPTY)
+        return self.cluster.queue_indexes.get(queue, _EMPTY)
 
     def growing(self) -> list[Job]:
         """Running jobs whose gangs want more ranks, in the order in which they were submitted."""
-        jobs = [self.world.jobs[job_id] for job_id in self.world.growing]
-        return sorted(jobs, key=lambda job: job.submitted_as)
+        jobs = [self.cluster.jobs[job_id] for job_id in self.cluster.growing]
+        return sorted(jobs, key=lambda job: job.submitted_position)
 
     def job(self, job_id: str) -> Job:
-        return self.world.jobs[job_id]
+        return self.cluster.jobs[job_id]
 
     def gang(self, job_id: str) -> Gang:
-        return gang_of(self.world, self.job(job_id))
+        return self.cluster.gang(self.job(job_id))
 
     def used(self, queue: str) -> int:
-        """GPUs that the queue's jobs hold, counting what this pass gave them; parts are rounded up."""
+        """GPUs that the queue's jobs hold, those of this pass included; shares are rounded up."""
         return -(-self.used_milli(queue) // WHOLE)
 
     def used_milli(self, queue: str) -> int:
-        world = self.world
-        held = world.used.get(queue, 0) * WHOLE + world.used_parts.get(queue, 0)
-        return held + self._used.get(queue, 0)
+        return self.cluster.used_milli(queue) + self._used.get(queue, 0)
 
-    def had_lately(self, queue: str) -> float:
-        """What the queue had that has ended, where the policy remembers, in thousandths of a GPU."""
-        halflife = self.world.policy.usage_halflife_s
+    def decayed_usage(self, queue: str) -> float:
+        """Past usage of the queue, decayed by the policy's half-life, in thousandths of a GPU; 0 without one."""
+        halflife = self.cluster.policy.usage_halflife_s
         return 0.0 if halflife is None else self._history(halflife).get(queue, 0.0)
 
     def usage_with_history(self, branch: Branch) -> float:
-        """What the queue has, and, where the policy remembers, what it had lately."""
-        return branch.used_below + self.had_lately(branch.name)
+        """What the queue uses now, plus its decayed past usage."""
+        return branch.used_below + self.decayed_usage(branch.name)
 
     def _history(self, halflife: float) -> dict[str, float]:
-        """Queue -> GPU-seconds of ended attempts, halved with time, spread over one half-life."""
+        """Queue -> decayed GPU-seconds of ended attempts, spread over one half-life."""
         if self._past is None:
             now, past = self.now, dict[str, float]()
-            for queue, (gpu_s, at) in self.world.usage.items():
+            for queue, (gpu_s, at) in self.cluster.usage.items():
                 past[queue] = faded(gpu_s, now - at, halflife)
-            for job in self.world.jobs.values():
+            for job in self.cluster.jobs.values():
                 ended_at = None if job.attempt is None else job.attempt.ended_at
                 if ended_at is not None and (had := attained_gpu_s(job)):
                     queue = job.spec.queue
@@ -200,93 +202,66 @@ class Snapshot:
     @property
     def has_quotas(self) -> bool:
         """Whether any queue has more than a ceiling of its own."""
-        found = self.world.about_queues.get("quotas")
-        if found is None:
-            found = self.world.policy.model is not QuotaModel.CLASSIC or any(
-                queue.nominal is not None or queue.parent or queue.flavors or queue.resources
-                for queue in self.queues.values()
-            )
-            self.world.about_queues["quotas"] = found
-        return bool(found)
+        return self.cluster.queue_facts.has_quotas
 
     @property
-    def evicts(self) -> bool:
-        """Whether anybody may evict anybody."""
-        found = self.world.about_queues.get("evicts")
-        if found is None:
-            policy = self.world.policy
-            found = (
-                policy.model not in (QuotaModel.CLASSIC, QuotaModel.PROGRESSIVE)
-                or policy.consolidate
-                or any(_evicts(self.preempt(name)) for name in self.queues)
-                or any(self.world.discipline(q) is Discipline.LEAST_ATTAINED for q in self.queues)
-            )
-            self.world.about_queues["evicts"] = found
-        return bool(found)
+    def preempts(self) -> bool:
+        """Whether any gang may preempt another."""
+        return self.cluster.queue_facts.preempts
 
     def preempt(self, queue: str) -> Preempt:
-        said = self.queues[queue].preempt
-        return self.world.policy.preempt if said is None else said
+        return self.cluster.queue_facts.preempt(queue)
 
     def quota_key(self, queue: str, flavor: str) -> str:
-        """The tree in which a queue's gang of this flavour counts.
+        """The key of the quota tree in which a queue's gang of this flavour counts.
 
-        Where no queue of its tree states quotas by flavour, a flavour says only which nodes a gang
-        takes, and its quota is the one for all GPUs.
+        If no queue of its tree has quotas by flavour, the flavour only selects nodes, and the quota is that of
+        all GPUs.
         """
-        apart: frozenset[str] | None = self.world.about_queues.get("flavors")
-        if apart is None:
-            roots = {_root(self.queues, name) for name, q in self.queues.items() if q.flavors}
-            apart = frozenset(name for name in self.queues if _root(self.queues, name) in roots)
-            self.world.about_queues["flavors"] = apart
-        return flavor if queue in apart else ANY
+        return flavor if queue in self.cluster.queue_facts.queues_with_flavors else ANY
 
     def tree(self, flavor: str = ANY) -> QuotaTree:
         """Quotas and what is used of them now."""
         return self._pair(flavor)[0]
 
-    def coming_tree(self, flavor: str = ANY) -> QuotaTree:
-        """Quotas, and what will be used of them when those are gone who are being stopped."""
+    def future_tree(self, flavor: str = ANY) -> QuotaTree:
+        """Quotas, and what is used of them once the gangs that are being stopped are gone."""
         return self._pair(flavor)[1]
 
     def _pair(self, flavor: str) -> list[QuotaTree]:
-        """The tree now and the tree to come; one and the same as long as nobody is stopped."""
+        """`tree` and `future_tree`; the same object as long as no gang is being stopped."""
         pair = self._trees.get(flavor)
         if pair is None:
             now = QuotaTree(self.queues, flavor)
             now.set_usage([(name, self._own(flavor, name)) for name in self.queues])
             pair = self._trees[flavor] = [now, now]
-            if self._some_leave:
+            if self._some_release:
                 pair[1] = now.twin(self.queues)
-                for job_id in (*self.world.stopping, *self.world.shrinking):
-                    job = self.world.jobs[job_id]
-                    whole = job_id in self.world.stopping
+                for job_id in (*self.cluster.stopping, *self.cluster.shrinking):
+                    job = self.cluster.jobs[job_id]
+                    whole = job_id in self.cluster.stopping
                     self._uncharge(pair[1], job, None if whole else leaving(_attempt(job)))
         return pair
 
     @property
     def resources(self) -> list[str]:
-        """What some queue has a quota of beside GPUs, as keys of trees."""
-        found = self.world.about_queues.get("resources")
-        if found is None:
-            names = {quota.name for queue in self.queues.values() for quota in queue.resources}
-            found = self.world.about_queues["resources"] = [RESOURCE + n for n in sorted(names)]
-        return list(found)
+        """The resources in addition to GPUs of which some queue has a quota, as keys of trees."""
+        return self.cluster.queue_facts.resources
 
     def amount_held(self, job: Job, resource: str, ranks: Iterable[int] | None = None) -> int:
-        """What a gang's pods, or some of them, have requested of such a resource."""
+        """What a gang's pods, or those of some ranks, have requested of a resource."""
         there = self.ranks_staying(job) if ranks is None else ranks
         return self.gang(job.id).amount(resource.removeprefix(RESOURCE), there)
 
     def _own(self, flavor: str, name: str) -> int:
         """What the queue's jobs hold."""
         if flavor.startswith(RESOURCE):
-            holders = self.world.holders.get(name, ())
-            jobs = [self.world.jobs[job_id] for job_id in holders]
+            holders = self.cluster.holders.get(name, ())
+            jobs = [self.cluster.jobs[job_id] for job_id in holders]
             return sum(self.amount_held(job, flavor, holding_ranks(job)) for job in jobs)
         if flavor != ANY:
-            return self.world.used_flavors.get((name, flavor), 0)
-        return self.world.used.get(name, 0) * WHOLE + self.world.used_parts.get(name, 0)
+            return self.cluster.used_flavors.get((name, flavor), 0)
+        return self.cluster.used_milli(name)
 
     def _uncharge(self, tree: QuotaTree, job: Job, ranks: Iterable[int] | None = None) -> None:
         attempt = _attempt(job)
@@ -296,31 +271,33 @@ class Snapshot:
         elif tree.flavor in (ANY, attempt.flavor):
             tree.remove(job.spec.queue, held_milli(attempt, ranks))
 
-    # -- what this pass gives away -----------------------------------------------------------
+    # -- what this pass decides --------------------------------------------------------------
 
-    def take(self, gang: Gang, fit: Fit) -> None:
-        """The gang starts there now."""
+    def start(self, gang: Gang, fit: Fit) -> None:
+        """The gang starts at `fit` now."""
         if self._free is None:
             self._taken.append(fit)
         else:
-            self.hold(self._free, fit)
-        if self._coming is not None:
-            self.hold(self._coming, fit)
+            self.allocate(self._free, fit)
+        if self._future_free is not None:
+            self.allocate(self._future_free, fit)
         if _is_exclusive(gang):
-            for view in {id(v): v for v in (self.free, self._coming) if v is not None}.values():
-                self.fence_off(view, gang, fit)
+            for view in {
+                id(v): v for v in (self.free, self._future_free) if v is not None
+            }.values():
+                self.close_domain(view, gang, fit)
         self._given += gang.gpus
         self.decided.add(gang.id)
         self.charge(gang, fit.flavor)
 
-    def fence_off(self, free: FreeDevices, gang: Gang, fit: Fit) -> None:
-        """Closes, in a view, what the gang would have for itself alone there."""
+    def close_domain(self, free: FreeDevices, gang: Gang, fit: Fit) -> None:
+        """Close in `free` the domain that an exclusive gang has to itself at `fit`."""
         if _is_exclusive(gang):
             assert gang.topology is not None
-            close(self.world, free, fit.placement, gang.topology.required)
+            close(self.cluster, free, fit.placement, gang.topology.required)
 
     def charge(self, gang: Gang, flavor: str) -> None:
-        """The gang has its quota, of everything, from here on in this pass."""
+        """Charge the gang to its queue's quotas for the rest of this pass."""
         self._used[gang.queue] = self._used.get(gang.queue, 0) + gang.milli
         self._charge(gang, flavor)
 
@@ -329,34 +306,30 @@ class Snapshot:
         self._used[gang.queue] -= gang.milli
         self._charge(gang, flavor, -1)
 
-    def is_enacted(self) -> None:
-        """What this pass gave away is in the world by now, and counted there."""
-        self._used.clear()
-
-    def take_more(self, more: Gang, found: Fit) -> None:
-        """A gang that runs gets more ranks, there; `more` is just these."""
-        self.hold(self.free, found)
-        if self._coming is not None:
-            self.hold(self._coming, found)
-        self.charge(more, found.flavor)
+    def add_ranks(self, more: Gang, place: Fit) -> None:
+        """A running gang gets more ranks at `place`; `more` is a gang of just these ranks."""
+        self.allocate(self.free, place)
+        if self._future_free is not None:
+            self.allocate(self._future_free, place)
+        self.charge(more, place.flavor)
 
     def claim(self, gang: Gang, fit: Fit) -> None:
-        """The gang starts there once those are gone who still hold some of it."""
-        assert self._coming is not None
+        """The gang starts at `fit` once the gangs that still hold some of it are gone."""
+        assert self._future_free is not None
         self.decided.add(gang.id)
-        self.hold(self._coming, fit)
-        taking.hold_what_is_there(self.world, self.free, fit)
+        self.allocate(self._future_free, fit)
+        allocation.allocate_available(self.cluster, self.free, fit)
         if _is_exclusive(gang):
-            self.fence_off(self._coming, gang, fit)
-            self.fence_off(self.free, gang, fit)
+            self.close_domain(self._future_free, gang, fit)
+            self.close_domain(self.free, gang, fit)
         self._charge(gang, fit.flavor)
 
     def reserve_quota(self, queue: str, milli: int, flavor: str = ANY) -> None:
-        """Nobody else may use so much of the queue's quota in this pass."""
-        now, coming = self._pair(flavor)
+        """Keep this much of the queue's quota from the other gangs of this pass."""
+        now, future = self._pair(flavor)
         now.add(queue, milli)
-        if coming is not now:
-            coming.add(queue, milli)
+        if future is not now:
+            future.add(queue, milli)
 
     def _charge(self, gang: Gang, flavor: str, sign: int = 1) -> None:
         if self.has_quotas:
@@ -368,14 +341,14 @@ class Snapshot:
                     (tree.add if sign > 0 else tree.remove)(gang.queue, amount)
 
     def evict(self, job: Job) -> None:
-        """The whole gang is to stop; what it holds is coming."""
+        """The whole gang will stop; what it holds counts as released in the future."""
         attempt = job.attempt
         assert attempt is not None
-        if self._coming is None:
-            self._coming = self.coming if self._some_leave else self.free.copy()
+        if self._future_free is None:
+            self._future_free = self.future_free if self._some_release else self.free.copy()
         self.evicted[job.id] = None
         self.evictable.pop(job.spec.queue, None)
-        self.let_go(self._coming, job)
+        self.release(self._future_free, job)
         for flavor in {ANY, attempt.flavor, *self.resources}:
             pair = self._pair(flavor)
             if pair[1] is pair[0]:
@@ -383,12 +356,12 @@ class Snapshot:
             self._uncharge(pair[1], job, self.ranks_staying(job))
 
     def shrink(self, job: Job, ranks: tuple[int, ...]) -> None:
-        """These ranks are to stop; what they hold is coming."""
+        """These ranks will stop; what they hold counts as released in the future."""
         attempt = job.attempt
         assert attempt is not None
-        if self._coming is None:
-            self._coming = self.coming if self._some_leave else self.free.copy()
-        self.give_back(self._coming, job, ranks)
+        if self._future_free is None:
+            self._future_free = self.future_free if self._some_release else self.free.copy()
+        self.release_ranks(self._future_free, job, ranks)
         self._shrunk.setdefault(job.id, []).extend(ranks)
         self.evictable.pop(job.spec.queue, None)
         for flavor in {ANY, attempt.flavor, *self.resources}:
@@ -402,16 +375,9 @@ def _is_exclusive(gang: Gang) -> bool:
     return gang.topology is not None and gang.topology.exclusive
 
 
-def _root(queues: Mapping[str, Queue], name: str) -> str:
-    # A parent that was never defined is a root, too; see `QuotaTree`.
-    while (queue := queues.get(name)) is not None and queue.parent:
-        name = queue.parent
-    return name
-
-
 def holding_ranks(job: Job) -> list[int]:
-    """The ranks that hold something."""
-    return [i for i, rank in enumerate(_attempt(job).ranks) if rank.state in HOLDING]
+    """The ranks that hold devices."""
+    return [i for i, rank in enumerate(_attempt(job).ranks) if rank.state in WITH_DEVICES]
 
 
 def _attempt(job: Job) -> Attempt:
@@ -419,18 +385,10 @@ def _attempt(job: Job) -> Attempt:
     return job.attempt
 
 
-def _evicts(preempt: Preempt) -> bool:
-    return (
-        preempt.within_queue is not WithinQueue.NEVER
-        or preempt.reclaim is not Reclaim.NEVER
-        or preempt.borrow_below is not None
-    )
-
-
 def held_milli(attempt: Attempt, ranks: Iterable[int] | None = None) -> int:
     """What the attempt's ranks hold, in thousandths of a GPU."""
     total = 0
     for index in range(len(attempt.ranks)) if ranks is None else ranks:
-        if attempt.ranks[index].state in HOLDING:
+        if attempt.ranks[index].state in WITH_DEVICES:
             total += attempt.share(index) or len(attempt.placement[index].devices) * WHOLE
     return total

@@ -1,5 +1,5 @@
 """A real Kubernetes cluster on one Linux machine, built from package registries, for the tests.
 
 `python -m deploy.testcluster up` builds what is missing, once, and starts it; `docs/test-cluster.md`
-tells the rest. Nothing here is imported by the rooms.
+explains the rest. The packages of the product import nothing of this.
 """

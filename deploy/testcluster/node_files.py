@@ -1,4 +1,4 @@
-"""What the daemons of a real node are told: files for containerd and the kubelet."""
+"""Configuration files of the daemons of a real node: containerd and the kubelet."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ state = "/run/containerd"
 
 
 def kubelet(place: Place, node: int, home: Path) -> list[str]:
-    """How the kubelet is started, with its configuration written beside."""
+    """Write the configuration of the kubelet and return its command line."""
     config = kubelet_config(place, node)
     (home / "kubelet.json").write_text(json.dumps(config, indent=1))
     racks = {"topology.kubernetes.io/zone": f"rack-{(node - 1) // NODES_IN_A_RACK}"}

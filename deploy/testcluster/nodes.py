@@ -1,8 +1,8 @@
 """Real nodes: a kubelet and a containerd each, in namespaces of their own, with pods on a bridge.
 
 A node is one process that does nothing, first in a process namespace of its own. Everything else
-of the node is started inside its namespaces, so when that process is killed the node is gone with
-all that ran on it, as if somebody had pulled the plug. `/run`, `/var/lib` and `/var/log` inside are
+of the node is started inside its namespaces, so killing that process ends the node and
+all that ran on it, like a power failure. `/run`, `/var/lib` and `/var/log` inside are
 the node's own; `eth0` leads to the bridge that all nodes share.
 """
 
@@ -25,7 +25,7 @@ def folder(place: Place, node: int) -> Path:
 
 
 def up(place: Place, node: int, gpus: int = 8) -> None:
-    """Starts a node, or what is missing of it; `wait_ready` says when it takes pods."""
+    """Start a node, or the parts of it that do not run; `wait_ready` waits until it is ready."""
     home = folder(place, node)
     for name in ("lib", "log", "cni", "manifests"):
         (home / name).mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def up(place: Place, node: int, gpus: int = 8) -> None:
 
 
 def off(place: Place, node: int) -> None:
-    """Pulls the plug: everything on the node ends at once, and says goodbye to nobody."""
+    """Switch the node off: everything on it ends at once, without a graceful shutdown."""
     processes.kill(folder(place, node), MACHINE)
     for name in ("containerd", "kubelet", "gpus"):
         processes.kill(folder(place, node), name)
@@ -104,7 +104,7 @@ def start_gpus(place: Place, node: int, count: int) -> None:
 
 
 def kill(place: Place, node: int, name: str) -> None:
-    """SIGKILL to one daemon of a node; the containers live on."""
+    """Send SIGKILL to one daemon of a node; the containers keep running."""
     home = folder(place, node)
     entered = processes.pid_of(home, name)
     if entered is not None:
@@ -113,26 +113,26 @@ def kill(place: Place, node: int, name: str) -> None:
 
 
 def signal_container(place: Place, node: int, container: str, number: int) -> None:
-    """A signal to the first process of a container, from outside of Kubernetes."""
+    """Send a signal to the first process of a container, from outside of Kubernetes."""
     inside(
         place, node, [*_ctr(place), "task", "kill", "--signal", str(number), container], check=True
     )
 
 
 def sicken(place: Place, node: int, *devices: str) -> None:
-    """Which GPUs of a node are unhealthy from now on; none makes all well."""
+    """Set which GPUs of a node are unhealthy from now on; none makes all healthy."""
     (folder(place, node) / "sick").write_text(" ".join(devices))
 
 
 def unplug(place: Place, node: int, *, plugged: bool = False) -> None:
-    """Cuts the node's wire, or mends it: the node lives on, and nobody reaches it."""
+    """Disconnect the node from the network, or reconnect it; the node keeps running."""
     ip(f"link set {_wire(place, node)} {'up' if plugged else 'down'}")
 
 
 def inside(
     place: Place, node: int, words: list[str], *, check: bool = False
 ) -> "subprocess.CompletedProcess[str]":
-    """Runs a command in the node's namespaces."""
+    """Run a command in the node's namespaces."""
     done = subprocess.run([*_enter(place, node), *words], capture_output=True, text=True)
     if check and done.returncode:
         raise Trouble(f"on {node_name(node)}: `{' '.join(words)}` failed:\n{done.stderr[-2000:]}")
@@ -141,30 +141,30 @@ def inside(
 
 def wait_ready(place: Place, node: int, gpus: int = 8, seconds: float = 60) -> None:
     def ready() -> bool:
-        told = json.loads(api_get(place, f"/api/v1/nodes/{node_name(node)}") or "{}").get(
+        status = json.loads(api_get(place, f"/api/v1/nodes/{node_name(node)}") or "{}").get(
             "status", {}
         )
-        conditions = {each["type"]: each["status"] for each in told.get("conditions", ())}
-        seen = int(told.get("allocatable", {}).get("nvidia.com/gpu", 0))
+        conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
+        seen = int(status.get("allocatable", {}).get("nvidia.com/gpu", 0))
         return conditions.get("Ready") == "True" and seen >= gpus
 
     try:
         processes.until(ready, seconds, f"{node_name(node)} to be ready")
     except Trouble as trouble:
         raise Trouble(
-            f"{trouble}; its kubelet said:\n{processes.tail(folder(place, node), 'kubelet')}"
+            f"{trouble}; log of its kubelet:\n{processes.tail(folder(place, node), 'kubelet')}"
         ) from None
 
 
 def known(place: Place) -> list[int]:
-    """The nodes that were started, running or not."""
-    found = place.state.glob("node-*")
-    return sorted(int(path.name.removeprefix("node-")) for path in found if path.is_dir())
+    """Return the nodes that were started, running or not."""
+    folders = place.state.glob("node-*")
+    return sorted(int(path.name.removeprefix("node-")) for path in folders if path.is_dir())
 
 
 def _power_on(place: Place, node: int) -> None:
     home, name = folder(place, node), node_name(node)
-    # With SIGCHLD ignored, the kernel itself clears away what ends inside.
+    # With SIGCHLD ignored, the kernel itself reaps the processes that end inside.
     idle = "trap '' CHLD; exec sleep infinity"
     namespaces = [
         "--mount",
@@ -180,7 +180,7 @@ def _power_on(place: Place, node: int) -> None:
     machine = processes.child_of(processes.start(home, MACHINE, words))
     processes.until(lambda: Path(f"/proc/{machine}/comm").read_text() == "sleep\n", 5, name)
     wire = _wire(place, node)
-    # That of a node which was switched off goes with its network, and that may take a while.
+    # The interface of a node that was switched off disappears with its network, which takes a while.
     subprocess.run(["ip", "link", "delete", wire], capture_output=True)
     ip(f"link add {wire} type veth peer name eth0 netns {machine}")
     ip(f"link set {wire} master {place.bridge} up")
@@ -202,7 +202,7 @@ def _power_on(place: Place, node: int) -> None:
         {routes}
         echo 1 > /proc/sys/net/ipv4/ip_forward"""
     inside(place, node, ["sh", "-c", set_up], check=True)
-    # The machine itself reaches pods too: tests look at what they serve.
+    # The machine itself reaches pods too: tests read what they serve.
     ip(f"route replace {place.pods(node)} via {place.node_address(node)}")
 
 

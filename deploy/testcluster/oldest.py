@@ -1,8 +1,8 @@
 """Kubernetes 1.20.2 from Debian's source package: the oldest release that Muster supports.
 
-It also serves where no Go module proxy is reached: everything comes from Debian and PyPI. The
+It also works where no Go module proxy is reachable: everything comes from Debian and PyPI. The
 package holds the whole source with the modules it needs; it is compiled as it was in 2021, with
-four changes that a newer Go and a machine without a cloud ask for.
+four changes that a newer Go and a machine without a cloud need.
 """
 
 import os
@@ -17,7 +17,7 @@ from deploy.testcluster.places import Place, Trouble
 
 PACKAGE = "kubernetes"
 REFLECT = "golang-github-modern-go-reflect2-dev"
-# Ask a cloud's metadata address when the kubelet starts, whatever the build tags say.
+# These query a cloud's metadata address when the kubelet starts, regardless of build tags.
 CLOUD_IMPORTS = re.compile(r'^.*credentialprovider/(aws|azure|gcp)"\n', re.MULTILINE)
 TAGS = "providerless,dockerless"
 ROOT_PACKAGE = "k8s.io/kubernetes"
@@ -42,7 +42,7 @@ def _build(place: Place, target: Path, etcd: Path) -> None:
         apt.update()
         apt.fetch(("etcd-server",), etcd)
     if not target.exists():
-        builds.say("compiling Kubernetes 1.20.2 from Debian's source; this takes some minutes")
+        builds.log("compiling Kubernetes 1.20.2 from Debian's source; this takes some minutes")
         source = _source(place.cache / "src" / "kubernetes-1.20.2", apt)
         _compile(place.cache, source, target)
         shutil.rmtree(source)
@@ -106,9 +106,9 @@ def _compile(cache: Path, folder: Path, target: Path) -> None:
             "-p", f"{ROOT_PACKAGE}/pkg/generated/openapi", "-O", "zz_generated.openapi",
             "-h", "hack/boilerplate/boilerplate.generatego.txt", "-r", str(folder / "violations"),
         )  # fmt: skip
-    told = [f"{at}k8s.io/component-base/version" for at in ("", f"{ROOT_PACKAGE}/vendor/")]
+    packages = [f"{at}k8s.io/component-base/version" for at in ("", f"{ROOT_PACKAGE}/vendor/")]
     names = {"gitVersion": "v1.20.2", "gitMajor": "1", "gitMinor": "20"}
-    flags = " ".join(f"-X {at}.{key}={value}" for at in told for key, value in names.items())
+    flags = " ".join(f"-X {at}.{key}={value}" for at in packages for key, value in names.items())
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name("hyperkube.new")
     run(
@@ -126,8 +126,8 @@ def _compile(cache: Path, folder: Path, target: Path) -> None:
 
 
 def _described(tree: Path) -> list[str]:
-    """The packages whose types the API describes."""
-    found = set()
+    """Return the packages whose types the API describes."""
+    folders = set()
     for top in ("pkg", "staging/src/k8s.io"):
         for file in (tree / top).rglob("*.go"):
             name = file.relative_to(tree).as_posix()
@@ -136,11 +136,11 @@ def _described(tree: Path) -> list[str]:
                 not any(part in name for part in skipped)
                 and "+k8s:openapi-gen=" in file.read_text()
             ):
-                found.add(file.parent.relative_to(tree).as_posix())
+                folders.add(file.parent.relative_to(tree).as_posix())
     staged = "staging/src/"
     return sorted(
         f"{ROOT_PACKAGE}/vendor/{name.removeprefix(staged)}"
         if name.startswith(staged)
         else f"{ROOT_PACKAGE}/{name}"
-        for name in found
+        for name in folders
     )

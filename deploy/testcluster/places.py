@@ -1,8 +1,8 @@
-"""Where a test cluster keeps its things, and which addresses are its own.
+"""The folders and addresses of a test cluster.
 
 The cache holds what was built, for every cluster of the machine; a state folder holds one cluster.
-Each cluster has a number, and everything outside its folder that bears a name or an address is
-derived from it, so that several run side by side.
+Each cluster has a number, and every name and address outside its folder is
+derived from it, so that several clusters run at once.
 """
 
 import ipaddress
@@ -20,7 +20,7 @@ HIDDEN_IN_NODES = tuple(map(Path, ("/run", "/var/lib", "/var/log", "/proc")))
 
 
 class Trouble(Exception):
-    """The test cluster cannot be had here; the text says what is missing and how to get it."""
+    """The test cluster cannot run here; the text names what is missing and how to get it."""
 
 
 class Place(NamedTuple):
@@ -42,7 +42,7 @@ class Place(NamedTuple):
         return f"muster{self.number}"
 
     # The API server listens at the first address of the services, where pods look for it; so they
-    # reach it without anything that rewrites addresses.
+    # reach it without address translation.
     @property
     def services(self) -> str:
         return f"10.96.{self.number}.0/24"
@@ -58,7 +58,7 @@ class Place(NamedTuple):
 
     @property
     def loopback(self) -> str:
-        """Where the daemons listen that no pod should reach."""
+        """Return the address of the daemons that no pod should reach."""
         return f"127.97.{self.number}.1"
 
     def node_address(self, node: int) -> str:
@@ -77,7 +77,7 @@ def node_name(node: int) -> str:
 
 
 def here(environment: dict[str, str] | None = None) -> Place:
-    """The cluster that the environment names, running or not."""
+    """Return the cluster that the environment names, running or not."""
     env = dict(os.environ) if environment is None else environment
     cache = Path(env.get("MUSTER_TESTCLUSTER_CACHE") or Path.home() / ".cache/muster-testcluster")
     cache = cache.expanduser().absolute()
@@ -93,9 +93,9 @@ def here(environment: dict[str, str] | None = None) -> Place:
 
 
 def settle(place: Place) -> Place:
-    """Gives a cluster that is about to start its number, and keeps it.
+    """Assign a number to a cluster that is about to start, and record it.
 
-    The bridge of that number is made here: of several who ask at once, only one can make it.
+    The bridge of that number is made here: of several processes only one can make it.
     """
     if place.number:
         return place
@@ -103,8 +103,8 @@ def settle(place: Place) -> Place:
         numbered = place._replace(number=number)
         if _is_free(numbered) and _made(numbered.bridge):
             place.state.mkdir(parents=True, exist_ok=True)
-            told = {"number": number, "kubernetes": place.kubernetes}
-            (place.state / "cluster.json").write_text(json.dumps(told))
+            settings = {"number": number, "kubernetes": place.kubernetes}
+            (place.state / "cluster.json").write_text(json.dumps(settings))
             return numbered
     raise Trouble("every address range that a test cluster would take is in use; see `ip route`")
 
@@ -119,7 +119,7 @@ def _made(bridge: str) -> bool:
 
 
 def _is_free(place: Place) -> bool:
-    """Whether nothing on this machine uses the addresses."""
+    """Return whether nothing on this machine uses the addresses."""
     wanted = map(ipaddress.ip_network, place.networks)
     taken = _routes()
     return not any(network.overlaps(route) for network in wanted for route in taken)
@@ -127,8 +127,8 @@ def _is_free(place: Place) -> bool:
 
 def _routes() -> list[ipaddress.IPv4Network]:
     try:
-        told = subprocess.run(["ip", "-4", "route"], capture_output=True, text=True, check=True)
+        routes = subprocess.run(["ip", "-4", "route"], capture_output=True, text=True, check=True)
     except FileNotFoundError:
         return []
-    first = [line.split()[0] for line in told.stdout.splitlines() if line.strip()]
+    first = [line.split()[0] for line in routes.stdout.splitlines() if line.strip()]
     return [ipaddress.IPv4Network(word) for word in first if word[0].isdigit()]

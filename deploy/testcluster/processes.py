@@ -1,4 +1,4 @@
-"""Daemons that outlive the command that started them, found again by the state folder."""
+"""Daemons that outlive the command that started them; their pids are in the state folder."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from deploy.testcluster.places import Trouble
 def start(
     folder: Path, name: str, words: Sequence[str], env: Mapping[str, str] | None = None
 ) -> int:
-    """Starts a daemon with its output in FOLDER/log/NAME.log; one that runs is left alone."""
+    """Start a daemon with its output in FOLDER/log/NAME.log, unless it runs already."""
     running = pid_of(folder, name)
     if running is not None:
         return running
@@ -24,13 +24,13 @@ def start(
             env=None if env is None else dict(env), cwd=folder,
         )  # fmt: skip
     _pid_file(folder, name).write_text(f"{process.pid} {_started(process.pid)}")
-    # It outlives us and is found by its file; Python is not to complain that nobody waits for it.
+    # It outlives this process; this keeps Python from warning that it was not waited for.
     process.returncode = 0
     return process.pid
 
 
 def pid_of(folder: Path, name: str) -> int | None:
-    """The process of that name, if it still is the one that was started."""
+    """Return the pid of that name if it still is the process that was started, else None."""
     try:
         pid, started = map(int, _pid_file(folder, name).read_text().split())
     except (FileNotFoundError, ValueError):
@@ -39,14 +39,14 @@ def pid_of(folder: Path, name: str) -> int | None:
 
 
 def child_of(pid: int) -> int:
-    """The only child of a process that made one in a namespace, such as unshare or nsenter."""
+    """Return the only child of a process that makes one in a namespace, such as unshare."""
     children = Path(f"/proc/{pid}/task/{pid}/children")
     until(lambda: children.exists() and bool(children.read_text().split()), 5, "a child process")
     return int(children.read_text().split()[0])
 
 
 def stop(folder: Path, name: str, patience_s: float = 3.0) -> None:
-    """SIGTERM, and SIGKILL to what has not ended in time."""
+    """Send SIGTERM, and SIGKILL to what has not ended in time."""
     pid = pid_of(folder, name)
     if pid is not None:
         _signal(pid, signal.SIGTERM)
@@ -100,14 +100,14 @@ def _pid_file(folder: Path, name: str) -> Path:
 
 
 def _started(pid: int) -> int:
-    """When a process began, in the kernel's ticks; 0 if there is none, or only its remains."""
+    """Return the start time of a process in kernel ticks; 0 if there is none or it is a zombie."""
     try:
-        # A child that ended is kept until its parent asks; it may be ours.
+        # Reap it in case it is a zombie child of this process.
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
         pass
     try:
-        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    return 0 if told[0] == "Z" else int(told[19])
+    return 0 if fields[0] == "Z" else int(fields[19])

@@ -1,8 +1,8 @@
-"""A proxy before the API server that lets requests go wrong: `python -m deploy.testcluster.proxy -h`.
+"""A proxy in front of the API server that injects faults: `python -m deploy.testcluster.proxy -h`.
 
 It speaks plain HTTP on the loopback address and carries the rights of the kubeconfig it was given,
-so it is for tests only. `GET /-/counts` tells what came by and what was done to it;
-`PUT /-/settings` with `{"seed": 1, "rate": 0.3}` changes what is done from then on.
+so it is for tests only. `GET /-/counts` returns the counts of requests and faults;
+`PUT /-/settings` with `{"seed": 1, "rate": 0.3}` changes the faults from then on.
 """
 
 import argparse
@@ -16,10 +16,10 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from deploy.testcluster.api_client import read
 from deploy.testcluster.faults import CODES, Fault, Judge, Settings, Verdict, refusal
-from deploy.testcluster.speaking import read
 
-# Belong to one connection, or are written anew.
+# Hop-by-hop headers, and those that are written again.
 NOT_PASSED_ON = frozenset({
     "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host",
     "content-length", "content-encoding", "authorization", "accept-encoding",
@@ -30,7 +30,7 @@ SOUND = Settings()
 
 
 class Proxy:
-    """Use as an asynchronous context; `url` is where it listens."""
+    """An asynchronous context; it listens at `url`."""
 
     def __init__(self, kubeconfig: Path, settings: Settings = SOUND, port: int = 0) -> None:
         self.judge = Judge(settings)
@@ -42,7 +42,7 @@ class Proxy:
         connector = aiohttp.TCPConnector(limit=0, ssl=trust)
         self._session = aiohttp.ClientSession(
             connector=connector,
-            # Compressed streams could not be read here.
+            # The proxy reads the streams, so they must not be compressed.
             headers={**self._headers, "Accept-Encoding": "identity"},
             timeout=aiohttp.ClientTimeout(total=None),
         )
@@ -59,7 +59,7 @@ class Proxy:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        # Streams that nobody reads any more end with what they come from, and then nothing is left.
+        # A stream without a reader ends when its source ends.
         await self._session.close()
         await self._runner.cleanup()
 
@@ -138,8 +138,8 @@ class Proxy:
             if verdict.fault is Fault.STREAM_CUT:
                 return _hang_up(request)
             if verdict.fault is Fault.STREAM_GONE:
-                told = json.dumps({"type": "ERROR", "object": json.loads(refusal(410))})
-                await response.write(told.encode() + b"\n")
+                expired = json.dumps({"type": "ERROR", "object": json.loads(refusal(410))})
+                await response.write(expired.encode() + b"\n")
                 break
             await response.write(line)
         return response
@@ -182,7 +182,9 @@ async def serve(asked: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kubeconfig", type=Path, required=True)
-    parser.add_argument("--port", type=int, default=0, help="0: any; it is told in the kubeconfig")
+    parser.add_argument(
+        "--port", type=int, default=0, help="0: any free port, which the kubeconfig names"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rate", type=float, default=0.3, help="share that goes wrong (0.3)")
     parser.add_argument("--delay", type=float, default=1.0, help="longest delay in seconds (1)")

@@ -1,4 +1,4 @@
-"""What the test cluster is made of, and from which registry each part comes."""
+"""Versions of the parts of the test cluster, and the registry of each."""
 
 # Through the Go module proxy.
 KUBERNETES = "1.36.4"
@@ -14,7 +14,7 @@ OLDEST_GO = "1.21.13"
 GO_THAT_FETCHES = (1, 21)
 
 # Kubernetes' own go.mod names these as folders of its repository; outside of it each is a module
-# of its own, published as 0.MINOR.PATCH. Later ones than 1.34's come after the bar.
+# of its own, published as 0.MINOR.PATCH. Modules newer than 1.34 come after the bar.
 STAGING = (
     "api apiextensions-apiserver apimachinery apiserver cli-runtime client-go cloud-provider "
     "cluster-bootstrap code-generator component-base component-helpers controller-manager cri-api "
@@ -40,7 +40,7 @@ def minor(kubernetes: str) -> int:
 
 
 def staging(kubernetes: str) -> dict[str, str]:
-    """Each staging module and the version of it that belongs to a Kubernetes release."""
+    """Return each staging module with its version for a Kubernetes release."""
     names = [*STAGING.split(), *(STAGING_SINCE_36 if minor(kubernetes) >= 36 else [])]
     version = "v0." + kubernetes.removeprefix("1.")
     return {f"k8s.io/{name}": version for name in names}

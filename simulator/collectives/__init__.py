@@ -1,1 +1,1 @@
-"""Communication as formulas: numbers and numpy arrays in, seconds out. No events, no clock."""
+"""Communication times as formulas: numbers or numpy arrays in, seconds out, without a clock."""

@@ -1,8 +1,8 @@
-"""Textbook times of collectives, for numbers and arrays alike.
+"""Textbook times of collectives (the Hockney model), for numbers and arrays alike.
 
-Letters as in the literature: `n` ranks, `size` bytes held by each, `alpha` seconds a message,
-`beta` seconds a byte, `gamma` seconds to reduce a byte. Everything broadcasts, so ten thousand
-collectives are one call.
+Symbols as in the literature: `n` ranks, `size` bytes held by each, `alpha` seconds per message,
+`beta` seconds per byte, `gamma` seconds to reduce a byte. All arguments broadcast, so ten thousand
+collectives are one call. Results are in seconds.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def ring(size: Number, n: Number, alpha: Number, beta: Number, gamma: Number = 0
 def recursive_doubling(
     size: Number, n: Number, alpha: Number, beta: Number, gamma: Number = 0.0
 ) -> Number:
-    """Everyone exchanges everything with a partner, log n times: for short messages."""
+    """All-reduce for short messages: log n exchanges of everything with a partner."""
     return _log2_up(n) * (alpha + size * (beta + gamma))
 
 
@@ -48,7 +48,7 @@ def halving_doubling(
 def reduce_broadcast(
     size: Number, n: Number, alpha: Number, beta: Number, gamma: Number = 0.0
 ) -> Number:
-    """A binomial reduce, then a binomial broadcast."""
+    """All-reduce as a binomial reduce, then a binomial broadcast."""
     steps = _log2_up(n)
     return 2.0 * steps * (alpha + size * beta) + steps * size * gamma
 
@@ -56,7 +56,7 @@ def reduce_broadcast(
 def pipelined_tree(
     size: Number, n: Number, alpha: Number, beta: Number, gamma: Number = 0.0
 ) -> Number:
-    """One binary tree, in the number of chunks that is best for it."""
+    """All-reduce over one binary tree, in the optimal number of chunks."""
     steps = _log2_up(n)
     best = np.sqrt(np.maximum(steps - 1.0, 0.0) * size * (beta + gamma) / np.maximum(alpha, 1e-12))
     chunks = np.maximum(1.0, best)
@@ -70,34 +70,35 @@ def pipelined_tree(
 def double_binary_tree(
     size: Number, n: Number, alpha: Number, beta: Number, gamma: Number = 0.0
 ) -> Number:
-    """Two trees, each carrying half: full bandwidth at logarithmic latency."""
+    """All-reduce over two trees that carry half each: full bandwidth at logarithmic latency."""
     return np.where(np.asarray(n) > 1, 2.0 * _log2_up(n) * alpha + size * (2.0 * beta + gamma), 0.0)
 
 
 def in_switch(size: Number, n: Number, alpha: Number, beta: Number, gamma: Number = 0.0) -> Number:
-    """The switch reduces: one send and one receive for each rank (NVLS, SHARP)."""
+    """All-reduce in the switch: one send and one receive for each rank (NVLS, SHARP)."""
     return np.where(np.asarray(n) > 1, alpha + size * beta * (n + 1.0) / n, 0.0)
 
 
 def reduce_scatter(
     size: Number, n: Number, alpha: Number, beta: Number, gamma: Number = 0.0
 ) -> Number:
+    """Reduce-scatter around a ring."""
     return (n - 1.0) * alpha + (n - 1.0) / n * size * (beta + gamma)
 
 
 def all_gather(size: Number, n: Number, alpha: Number, beta: Number, gamma: Number = 0.0) -> Number:
-    """`size` is what everyone holds afterwards."""
+    """All-gather around a ring; `size` is what each rank holds afterwards."""
     return (n - 1.0) * alpha + (n - 1.0) / n * size * beta
 
 
 def broadcast(size: Number, n: Number, alpha: Number, beta: Number, gamma: Number = 0.0) -> Number:
-    """Pipelined around a ring, or down a binomial tree, whichever is faster."""
+    """Broadcast, pipelined around a ring or down a binomial tree, whichever is faster."""
     piped = (n - 1.0) * alpha + size * beta
     return np.where(np.asarray(n) > 1, np.minimum(piped, _log2_up(n) * (alpha + size * beta)), 0.0)
 
 
 def all_to_all(size: Number, n: Number, alpha: Number, beta: Number, gamma: Number = 0.0) -> Number:
-    """Pairwise, or Bruck's for short messages; `size` is all that a rank sends and keeps."""
+    """All-to-all, pairwise or Bruck's for short messages; `size` is what a rank sends and keeps."""
     pairwise = (n - 1.0) * alpha + (n - 1.0) / n * size * beta
     bruck = _log2_up(n) * (alpha + size * beta / 2.0)
     return np.minimum(pairwise, bruck)
@@ -110,10 +111,11 @@ def hierarchical(
     alphas: tuple[Number, Number],
     betas: tuple[Number, Number],
 ) -> tuple[Number, Number]:
-    """Reduce-scatter inside, all-reduce across, all-gather inside: the time inside and across.
+    """All-reduce in two levels; return the times inside nodes and across them.
 
-    Run one after the other they add up; cut into chunks and pipelined, the longer one remains.
-    `betas[1]` is that of all NICs of a node together.
+    The phases are reduce-scatter inside, all-reduce across, all-gather inside. Run one after the
+    other the two times add up; cut into chunks and pipelined, the longer one remains. `betas[1]` is
+    that of all NICs of a node together.
     """
     inside = (
         2.0 * (per_node - 1.0) * alphas[0] + 2.0 * (per_node - 1.0) / per_node * size * betas[0]
@@ -125,7 +127,7 @@ def hierarchical(
 def torus_2d(
     size: Number, x: Number, y: Number, alpha: Number, betas: tuple[Number, Number]
 ) -> Number:
-    """Reduce-scatter along X, all-reduce along Y, all-gather along X."""
+    """All-reduce on a grid: reduce-scatter along X, all-reduce along Y, all-gather along X."""
     along_x = 2.0 * (x - 1.0) * alpha + 2.0 * (x - 1.0) / x * size * betas[0]
     along_y = 2.0 * (y - 1.0) * alpha + 2.0 * (y - 1.0) / y * size / x * betas[1]
     return along_x + along_y
@@ -139,9 +141,9 @@ def butterfly_over_leaves(
     nodes_per_leaf: Number,
     oversubscription: Number,
 ) -> Number:
-    """Halving-doubling where partners under another leaf share its oversubscribed uplinks.
+    """Halving-doubling in which partners under different leaves share oversubscribed uplinks.
 
-    The first steps carry most and reach farthest: with L nodes a leaf, all but the last log2 L
+    The first steps carry most and reach farthest: with L nodes per leaf, all but the last log2 L
     steps leave it.
     """
     power = _power_below(nodes)
@@ -154,7 +156,10 @@ def butterfly_over_leaves(
 
 
 def bus_bandwidth(kind: str, size: Number, n: Number, seconds: Number) -> Number:
-    """Bytes a second as nccl-tests prints them, which for a ring is what the slowest link carries."""
+    """Bus bandwidth in bytes per second as nccl-tests prints it.
+
+    For a ring it is what the slowest link carries.
+    """
     factor: dict[str, Any] = {
         "all_reduce": 2.0 * (n - 1.0) / n,
         "reduce_scatter": (n - 1.0) / n,
@@ -165,7 +170,7 @@ def bus_bandwidth(kind: str, size: Number, n: Number, seconds: Number) -> Number
     return result
 
 
-# All-reduce algorithms that take (size, n, alpha, beta, gamma), by the names people use.
+# All-reduce algorithms that take (size, n, alpha, beta, gamma), by their usual names.
 ALL_REDUCE: dict[str, Callable[..., Number]] = {
     "ring": ring,
     "recursive-doubling": recursive_doubling,

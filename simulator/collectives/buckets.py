@@ -1,13 +1,13 @@
-"""Gradients in buckets, exchanged while the backward pass goes on.
+"""Gradient buckets, exchanged while the backward pass continues (as PyTorch DDP and Horovod do).
 
-Backward produces gradients from the last layer to the first. Tensors fill a bucket until it is
-full, and buckets leave in order through one stream: bucket j ends at
+The backward pass produces gradients from the last layer to the first. Tensors fill a bucket until
+it is full, and buckets leave in order through one stream: bucket j ends at
 
-    e_j = max(e_{j-1}, r_j) + t_j,     with r_j when its last gradient is ready.
+    e_j = max(e_{j-1}, r_j) + t_j,     where r_j is when its last gradient is ready.
 
-Unrolled, the last end is the largest of r_j + t_j + ... + t_last. With t = latency + bytes / rate
-that is, for every j, a straight line in 1/rate; so the whole step is the upper hull of a few lines,
-and what a change of bandwidth does to it costs a handful of multiplications (`Exposure.end_s`).
+Unrolled, the last end is the maximum over j of r_j + t_j + ... + t_last. With t = latency + bytes /
+rate each term is a straight line in 1/rate, so the whole step is the upper hull of a few lines, and
+a change of bandwidth costs only a few multiplications (`Exposure.end_s`).
 """
 
 from collections.abc import Callable, Sequence
@@ -17,33 +17,24 @@ MIB = float(2**20)
 
 
 class Fusion(NamedTuple):
-    """When a bucket is full, and what each costs besides its transfer."""
+    """The size at which a bucket is full, and the cost of each bucket besides its transfer."""
 
     bucket_bytes: float
     first_bucket_bytes: float
-    # Agreement of all ranks that a bucket may go; Horovod wakes once a cycle for it.
+    # Seconds in which all ranks agree that a bucket may go; Horovod wakes once per cycle for it.
     negotiation_s: float = 0.0
 
 
-# PyTorch's DDP; Horovod until 0.19 and from then on; MXNet and TensorFlow send tensor by tensor,
-# which a bucket of four megabytes stands for.
-FUSIONS = {
-    "ddp": Fusion(25 * MIB, 1 * MIB),
-    "horovod": Fusion(64 * MIB, 64 * MIB, 2.5e-3),
-    "horovod-new": Fusion(128 * MIB, 128 * MIB, 0.5e-3),
-    "tensors": Fusion(4 * MIB, 4 * MIB),
-    "none": Fusion(float("inf"), float("inf")),
-}
-
-
 class Bucket(NamedTuple):
+    """Gradients that are exchanged together."""
+
     size_bytes: float
     # The share of the backward pass that is over when its last gradient is ready.
     ready: float
 
 
 def fill(gradients: Sequence[tuple[float, float]], fusion: Fusion) -> tuple[Bucket, ...]:
-    """Buckets from (bytes, share of the backward pass) of each layer, last layer first."""
+    """Return the buckets for (bytes, share of the backward pass) of each layer, last layer first."""
     buckets, filled, done = [], 0.0, 0.0
     cap = fusion.first_bucket_bytes
     for size_bytes, share in gradients:
@@ -58,7 +49,10 @@ def fill(gradients: Sequence[tuple[float, float]], fusion: Fusion) -> tuple[Buck
 
 
 class Line(NamedTuple):
-    """`fixed_s + size_bytes * seconds per byte`, once the backward pass is `ready` along."""
+    """The end time `ready * backward_s + fixed_s + size_bytes * s_per_byte`.
+
+    `ready` is the share of the backward pass that is over before.
+    """
 
     ready: float
     fixed_s: float
@@ -66,13 +60,14 @@ class Line(NamedTuple):
 
 
 class Exposure(NamedTuple):
-    """When the exchange ends, counted from the begin of the backward pass."""
+    """When the exchange ends, in seconds from the begin of the backward pass."""
 
     lines: tuple[Line, ...]
     total_bytes: float
     total_fixed_s: float
 
     def end_s(self, backward_s: float, s_per_byte: float) -> float:
+        """Return the end of the exchange for a backward pass of `backward_s` seconds."""
         end = 0.0
         for ready, fixed_s, size_bytes in self.lines:
             at = ready * backward_s + fixed_s + size_bytes * s_per_byte
@@ -81,14 +76,17 @@ class Exposure(NamedTuple):
         return end
 
     def busy_s(self, s_per_byte: float) -> float:
-        """How long the stream is busy altogether."""
+        """Return how many seconds the stream is busy in total."""
         return self.total_fixed_s + self.total_bytes * s_per_byte
 
 
 def exposure(
     buckets: Sequence[Bucket], fixed_s: Callable[[float], float], negotiation_s: float = 0.0
 ) -> Exposure:
-    """The lines of a bucket list; `fixed_s(size)` is what a transfer costs besides its bytes."""
+    """Return the lines of a list of buckets.
+
+    `fixed_s(size)` is the cost of a transfer besides its bytes, in seconds.
+    """
     lines: list[Line] = []
     fixed = size = 0.0
     for bucket in reversed(buckets):
@@ -99,7 +97,7 @@ def exposure(
 
 
 def _hull(lines: list[Line]) -> tuple[Line, ...]:
-    """Without the lines that another one covers everywhere."""
+    """Return the lines without those that another line covers everywhere."""
     kept: list[Line] = []
     for line in lines:
         covered = any(

@@ -1,9 +1,9 @@
-"""NCCL's choice between algorithms and protocols, and how long what it chose takes.
+"""NCCL's choice between algorithms and protocols, and the time of the choice.
 
 The tables are those of NCCL 2.30's tuner. It adds hop latencies and a bandwidth term for every
 algorithm and protocol and takes the smallest sum. Its latencies rank the choices; measured times
-are longer by the launch of the kernel and a factor on the hops (`Costs`, both fitted).
-Latencies are in microseconds and rates in GB/s here, as in the tables; the answers are in seconds.
+are longer by the launch of the kernel and a factor on the hops (`Costs`, both fitted). Latencies
+are in microseconds and rates in GB/s here, as in the tables; the results are in seconds.
 """
 
 from collections.abc import Iterator
@@ -18,14 +18,13 @@ Array = NDArray[np.float64]
 ALGORITHMS = ("ring", "tree", "nvls", "nvls-tree")
 PROTOCOLS = ("LL", "LL128", "Simple")
 GENERATIONS = ("volta", "ampere", "hopper", "blackwell")
-MEDIA = ("nvlink", "pci")
 
 _SIMPLE = 2
 _HOPPER = GENERATIONS.index("hopper")
-# Stands for an infinite rate, in GB/s, so that it can be multiplied by nothing.
+# Stands for an infinite rate in GB/s; finite, so that a product with 0 is 0 and not NaN.
 _NO_LIMIT = 1e9
 _BASE = np.array([[6.6, 14.0, 8.4], [6.8, 14.0, 8.4], [0, 0, 0], [0, 0, 0]])
-# Hops by medium, algorithm and protocol.
+# Hop latencies by medium, algorithm and protocol.
 _HOP = np.array(
     [
         [[0.6, 1.9, 3.4], [0.6, 1.25, 4.0], [0, 0, 25.0], [0, 0, 25.0]],
@@ -44,7 +43,7 @@ _NVLS_TREE_MAX = np.array([[26.5, 18.5, 10.0], [24, 23.6, 17.8], [0, 57.7, 45.5]
 _RING_LL128_MAX = np.array([20.0, 20.0, 36.7, 40.0])
 _CHANNELS = np.array([12.0, 24.0, 24.0, 32.0])
 _NVLS = np.array([0.0, 0.0, 0.85, 0.74])
-# Ring with Simple over a network takes hops this much longer: before Ampere, and from it on.
+# The factor on the hops of a ring with Simple over a network: before Ampere, and from Ampere on.
 _PLATEAU = np.array([1.9, 1.4, 1.4, 1.4])
 _NET_OVERHEAD_US = 1.0
 # The tree's share of its bandwidth for sizes of 64 B, 128 B and so on to 256 MB.
@@ -86,41 +85,44 @@ _TREE_CORRECTION = np.array(
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What measured times have beyond the tuner's: a launch, and longer hops."""
+    """What measured times have beyond those of the tuner: a kernel launch, and longer hops."""
 
     launch_us: float
     hop_factor: float
 
 
 class Ranks(NamedTuple):
-    """Who communicates, and over what; every field a number or an array of equal shape."""
+    """The ranks of a collective and their links; fields are numbers or arrays of equal shape."""
 
     ranks: Array
     nodes: Array
-    # The bus bandwidth of rings inside a node and over the NICs of a node.
+    # The bus bandwidth of rings inside a node, and over the NICs of a node.
     intra_gbs: Array
     net_gbs: Array
-    # Indices into GENERATIONS and MEDIA.
+    # The index into GENERATIONS, and 0 for NVLink or 1 for PCIe.
     generation: NDArray[np.intp]
     medium: NDArray[np.intp]
     # Whether the switches inside a node reduce.
     nvls: NDArray[np.bool_]
-    # Whether the network keeps the order of bytes, without which only Simple works.
+    # Whether the network keeps the order of bytes; without it only Simple works.
     ordered: NDArray[np.bool_]
-    # What the network says of its latency, in microseconds: NCCL's table is that of InfiniBand.
+    # The latency that the network plugin reports, in microseconds, on top of NCCL's table, which is
+    # that of InfiniBand.
     net_us: Array
 
 
 class Chosen(NamedTuple):
+    """The time of NCCL's choice, and the indices of its algorithm and protocol."""
+
     seconds: Array
-    # Of which latency: what does not shrink with more bandwidth.
+    # The part of `seconds` that is latency: it does not shrink with more bandwidth.
     latency_s: Array
     algorithm: NDArray[np.intp]
     protocol: NDArray[np.intp]
 
 
 def generation_of(name: str) -> int:
-    """The row of a GPU's generation in the tables; what they do not have counts as the oldest."""
+    """Return the row of a GPU's generation in the tables; a missing one counts as the oldest."""
     return GENERATIONS.index(name) if name in GENERATIONS else 0
 
 
@@ -136,7 +138,7 @@ def ranks_of(
     ordered: object = True,
     net_us: object = 0.0,
 ) -> Ranks:
-    """Numbers or arrays, brought to one shape."""
+    """Return the numbers or arrays broadcast to one shape."""
     arrays = np.broadcast_arrays(
         *(
             np.asarray(x)
@@ -158,9 +160,9 @@ def ranks_of(
 
 
 def all_reduce(size_bytes: object, who: Ranks, costs: Costs) -> Chosen:
-    """What NCCL would choose for each, and the time that takes.
+    """Return NCCL's choice for each element, and its time.
 
-    The tuner compares its own numbers; only then are they made into times.
+    The choice compares the tuner's own numbers; `costs` applies only to the time of the result.
     """
     size = np.broadcast_to(np.asarray(size_bytes, dtype=np.float64), who.ranks.shape)
     shape = who.ranks.shape
@@ -187,7 +189,7 @@ _NEVER = 1e-12
 
 
 def _candidates(size: Array, who: Ranks) -> Iterator[tuple[int, int, Array, Array]]:
-    """Algorithm, protocol, hop latencies in microseconds and algorithm bandwidth in GB/s."""
+    """Yield algorithm, protocol, hop latencies in microseconds and algorithm bandwidth in GB/s."""
     n, k, generation = who.ranks, who.nodes, who.generation
     many = k > 1
     column = np.where(k <= 1, 0, np.where(k <= 2, 1, 2))
@@ -231,7 +233,7 @@ def _rings(
     )
     for protocol, rate in enumerate(rates):
         overhead = np.where(many, _NET_OVERHEAD_US * (3.0 if protocol == _SIMPLE else 1.0), 0.0)
-        # With one GPU a node the tree's network latency is used for all.
+        # With one GPU per node, NCCL uses the tree's network latency for rings too.
         net = np.where(single, _NET[1, protocol], _NET[0, protocol]) + _reach(who, protocol)
         hops = inside * np.maximum(_HOP[who.medium, 0, protocol], overhead) + across * net
         if protocol == _SIMPLE:
@@ -248,10 +250,10 @@ def _reach(who: Ranks, protocol: int) -> Array:
 def reach_us(
     net_us: Array | float, generation: NDArray[np.intp] | int, *, flushes: bool = True
 ) -> Array | float:
-    """What a hop over the network takes beyond the table's, in microseconds.
+    """Return what a hop over the network takes beyond the table's value, in microseconds.
 
-    With Simple the receiver flushes what has come, once more the network's latency; GPUs from
-    Hopper on need no flush, though the tuner counts it for them too.
+    With Simple the receiver flushes received data, which costs the network's latency once more;
+    GPUs from Hopper on need no flush, although the tuner counts it for them too.
     """
     return net_us * np.where(flushes & (generation < _HOPPER), 2.0, 1.0)
 

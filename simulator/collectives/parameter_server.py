@@ -1,8 +1,8 @@
-"""Push and pull through parameter servers, with the hottest server in mind.
+"""Push and pull through parameter servers, limited by the most loaded server.
 
-Servers hold whole tensors unless they are split, so the largest tensor decides how unevenly the
-load falls; a synchronous step ends with the last flow of the hottest server. Rates are bytes a
-second; every function broadcasts.
+Servers hold whole tensors unless these are split, so the largest tensor determines how uneven the
+load is; a synchronous step ends with the last flow of the most loaded server. Rates are bytes per
+second; all functions broadcast.
 """
 
 from typing import NamedTuple
@@ -12,29 +12,29 @@ from numpy.typing import NDArray
 
 Number = float | NDArray[np.float64]
 
-# Linux waits at least this long before it sends again what an overfull port dropped.
+# Linux waits at least this long before it resends what an overfull port dropped.
 RTO_S_MIN = 0.2
 
 
 class Servers(NamedTuple):
-    """Who serves whom: clients each exchange the whole model with all servers together."""
+    """Servers and clients; each client exchanges the whole model with all servers together."""
 
     clients: Number
     servers: Number
-    # What a server takes in or gives out in a second, and what a client's node does.
+    # Bytes per second that a server receives or sends, and that a client's node does.
     server_rate: Number
     client_rate: Number
     # Clients that share a node and its NIC.
     clients_per_node: Number = 1.0
-    # Servers run on the clients' nodes, so part of the traffic stays inside.
+    # Whether servers run on the clients' nodes, so that a part of the traffic stays inside.
     colocated: bool = True
-    # Where it is known which nodes hold the servers: what leaves the node of the busiest server, and
-    # of the busiest client, as a share of all that it exchanges.
+    # If the nodes of the servers are known: the share of the traffic that leaves the node of the
+    # busiest server, and of the busiest client.
     server_away: float | None = None
     client_away: float | None = None
 
     def away(self) -> tuple[Number, Number]:
-        """The share that crosses the network at the busiest server, and at the busiest client."""
+        """Return the shares of traffic that cross the network at the busiest server and client."""
         nodes = np.maximum(self.clients / self.clients_per_node, 1.0)
         even = (nodes - 1.0) / nodes if self.colocated else 1.0
         return (
@@ -44,39 +44,38 @@ class Servers(NamedTuple):
 
 
 def hottest_bytes(size: Number, servers: Number, largest: Number, *, split: bool) -> Number:
-    """What the busiest server holds: an even share, or the largest tensor if that is more."""
+    """Return the bytes on the most loaded server.
+
+    That is an even share, or the largest tensor if that is more and tensors are not split.
+    """
     even = size / servers
     return even if split else np.maximum(even, largest)
 
 
 def one_way_s(size: Number, who: Servers, hot_bytes: Number) -> Number:
-    """All clients push, or all pull: the hottest server or the busiest client's link decides."""
+    """Return the time in which all clients push, or all pull.
+
+    The most loaded server or the link of the busiest client limits it.
+    """
     server_away, client_away = who.away()
     at_server = who.clients * hot_bytes * server_away / who.server_rate
     at_client = who.clients_per_node * size * client_away / who.client_rate
     return np.maximum(at_server, at_client)
 
 
-def synchronous_s(size: Number, who: Servers, largest: Number, *, split: bool = False) -> Number:
-    """Push and pull of one step.
-
-    They use opposite directions of a link and overlap tensor by tensor; the largest tensor's pull
-    cannot begin before its push has ended, so its share of the time is paid twice.
-    """
-    hot = hottest_bytes(size, who.servers, largest, split=split)
-    share = np.minimum(hot if not split else hot / 8.0, size) / size
-    twice = np.minimum(1.0, np.minimum(largest / size, 1.0) if not split else share)
-    return one_way_s(size, who, hot) * (1.0 + twice)
-
-
 def incast_s(clients: Number, window_bytes: Number, buffer_bytes: Number) -> Number:
-    """What a port with too small a buffer adds when all clients answer at once: a time-out."""
+    """Return the seconds lost to TCP incast, when all clients answer at once into a small buffer.
+
+    The cost is the retransmission time-out, weighted with the share of data that is dropped.
+    """
     over = clients * window_bytes / np.maximum(buffer_bytes, 1.0)
     lost = np.clip(1.0 - 1.0 / np.maximum(over, 1.0), 0.0, 1.0)
     return lost * RTO_S_MIN
 
 
 class Asynchronous(NamedTuple):
+    """Asynchronous training: steps per second of all clients, staleness in steps, wait in seconds."""
+
     steps_per_s: Number
     staleness: Number
     wait_s: Number
@@ -85,16 +84,16 @@ class Asynchronous(NamedTuple):
 def asynchronous(
     size: Number, who: Servers, largest: Number, compute_s: Number, *, split: bool = False
 ) -> Asynchronous:
-    """Every client goes at its own pace: throughput, staleness, and the wait at the servers.
+    """Return the throughput, staleness and wait at the servers of asynchronous training.
 
-    The servers are an M/D/1 queue at the load that the clients give them; beyond what the hottest
-    one can carry, it sets the pace. The wait and the load depend on each other, so they are
-    iterated to their fixed point.
+    Every client works at its own pace. The servers are an M/D/1 queue at the load that the clients
+    generate; beyond the capacity of the most loaded server, that server limits the rate. Wait and
+    load depend on each other, so they are iterated to their fixed point.
     """
     hot = hottest_bytes(size, who.servers, largest, split=split)
     server_away, client_away = who.away()
-    # A server takes in one client's gradients while it gives out another's parameters; a client
-    # does both in turn.
+    # A server receives gradients of one client while it sends parameters to another; a client does
+    # both in turn.
     service = hot * server_away / who.server_rate
     wire = size * client_away * who.clients_per_node / who.client_rate
     cycle = compute_s + 2.0 * np.maximum(service, wire)

@@ -1,4 +1,4 @@
-"""What goes wrong, and when: by a script, and by chance from one seed."""
+"""Faults and their times: from a script, and at random from one seed."""
 
 from simulator.faults.chance import chance_crashes, node_faults, rack_faults
 from simulator.faults.model import Fault, FaultKind, FaultModel, Spot, Window

@@ -1,9 +1,8 @@
-"""Faults by chance.
+"""Random faults.
 
-Every node draws from its own stream and so does every rack, so another node in the cluster changes
-nothing for the rest; and times count from the cluster's birth, so a model that is built again
-later goes on where the first one would be by then. A string seeds through SHA-512, so no stream
-hangs on PYTHONHASHSEED.
+Every node and every rack has its own random stream, so adding a node changes nothing for the others.
+Times count from the cluster's birth, so a model that is created again later continues the same
+streams. Streams are seeded with text, through SHA-512, so they do not depend on PYTHONHASHSEED.
 """
 
 import heapq
@@ -16,7 +15,7 @@ from simulator.faults.presets import DAY, Cause, Preset
 
 
 def chance_crashes(node: str, model: FaultModel, seed: int) -> Iterator[Fault]:
-    """The crashes of one node for ever, in the order of time; none without a mean time."""
+    """Yield the crashes of one node in the order of time, without end; none if it has no MTBF."""
     if model.node_mtbf_s is None:
         return
     dice = random.Random(f"{seed}/{node}/crash")
@@ -29,7 +28,7 @@ def chance_crashes(node: str, model: FaultModel, seed: int) -> Iterator[Fault]:
 
 
 def node_faults(node: str, rack: str, model: FaultModel, seed: int) -> Iterator[Fault]:
-    """All that happens to one node by itself, in the order of time."""
+    """Yield all faults of one node alone, in the order of time."""
     streams = [chance_crashes(node, model, seed)]
     if model.preset is not None:
         streams.append(_own_faults(node, model.preset, seed))
@@ -41,7 +40,7 @@ def node_faults(node: str, rack: str, model: FaultModel, seed: int) -> Iterator[
 
 
 def rack_faults(rack: str, nodes: tuple[str, ...], model: FaultModel, seed: int) -> Iterator[Fault]:
-    """Faults that several nodes of a rack share: a switch, a cable, a power feed."""
+    """Yield the faults that several nodes of a rack share: a switch, a cable, a power feed."""
     if model.preset is None or not nodes:
         return
     preset = model.preset
@@ -55,7 +54,7 @@ def rack_faults(rack: str, nodes: tuple[str, ...], model: FaultModel, seed: int)
         at_s += dice.expovariate(rate)
         cause = _drawn(dice, causes)
         repair_s = _repair_s(dice, preset, cause)
-        # Most of them reach one node; a failed switch reaches several neighbours at once.
+        # Most of them affect one node; a failed switch affects several neighbours at once.
         count = 1 if dice.random() < 0.6 else min(len(nodes), 2 + int(dice.expovariate(0.5)))
         first = dice.randrange(len(nodes))
         for i in range(count):
@@ -63,7 +62,7 @@ def rack_faults(rack: str, nodes: tuple[str, ...], model: FaultModel, seed: int)
 
 
 def rate_factor(node: str, preset: Preset, seed: int) -> float:
-    """How much more often than the mean node this one fails."""
+    """Return the fault rate of this node relative to the mean node."""
     dice = random.Random(f"{seed}/{node}/lemon")
     if preset.frailty is not None:
         return dice.gammavariate(preset.frailty, 1.0 / preset.frailty)
@@ -90,7 +89,7 @@ def _own_faults(node: str, preset: Preset, seed: int) -> Iterator[Fault]:
 
 
 def _slow_downs(node: str, preset: Preset, seed: int) -> Iterator[Fault]:
-    """A node that nobody notices: it works, but slower; or its link or its storage does."""
+    """Yield undetected slow-downs of a node, its link or its storage."""
     if preset.slow_rate_day <= 0.0:
         return
     dice = random.Random(f"{seed}/{node}/slow")
@@ -141,13 +140,13 @@ def _drawn(dice: random.Random, causes: tuple[Cause, ...]) -> Cause:
 
 
 def _repair_s(dice: random.Random, preset: Preset, cause: Cause) -> float:
-    """A reboot for software; for hardware a lognormal time with the given median and mean."""
+    """Return the repair time: a reboot for software, a lognormal time for hardware."""
     if not cause.hardware:
         return preset.reboot_s
     return lognormal(dice, preset.repair_median_s, preset.repair_mean_s)
 
 
 def lognormal(dice: random.Random, median: float, mean: float) -> float:
-    """Drawn from the lognormal distribution that has this median and mean."""
+    """Draw from the lognormal distribution with this median and mean."""
     sigma = sqrt(2.0 * log(mean / median)) if mean > median else 0.0
     return median * exp(sigma * dice.gauss(0.0, 1.0)) if sigma else median

@@ -1,7 +1,7 @@
-"""Attempts that end by themselves: out of memory, mistakes in the code, errors of frameworks.
+"""Failures of attempts that no fault causes: out of memory, bugs, errors of frameworks.
 
-Whether a job fails is drawn once for the job, so a mistake comes again at every attempt; errors
-that are nobody's mistake strike an attempt and may spare the next.
+Whether a job fails is drawn once per job, so a user's bug recurs at every attempt; other errors are
+drawn per attempt and may not recur.
 """
 
 import random
@@ -15,13 +15,9 @@ class JobFailure(NamedTuple):
     reason: Reason
     after_s: float
 
-    @property
-    def out_of_memory(self) -> bool:
-        return "memory" in self.reason.name.lower()
-
 
 def job_failure(preset: Preset, job: str, attempt: int, seed: int) -> JobFailure | None:
-    """How this attempt would end by itself, if it runs that long; None if it does not."""
+    """Return how and when this attempt would fail on its own; None if it would not."""
     if not preset.reasons:
         return None
     own = random.Random(f"{seed}/{job}/failure")

@@ -1,8 +1,7 @@
 """Faults as values.
 
-A fault takes a node down (`crash`, `spot_reclaim`, `maintenance`), or leaves it up and makes what
-runs there slower: the node computes (`slow`), its links carry (`link`), or its storage delivers
-(`storage`) only a part of what they should.
+A fault takes a node down (`crash`, `spot_reclaim`, `maintenance`), or leaves it up and reduces the
+speed of its devices (`slow`), its links (`link`) or its storage (`storage`).
 """
 
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ class FaultKind(StrEnum):
     CRASH = "crash"
     SPOT_RECLAIM = "spot_reclaim"
     MAINTENANCE = "maintenance"
-    # No fault: a pool has no more use for the node.
+    # Not a fault: the pool returns the node.
     GIVEN_BACK = "given_back"
     SLOW = "slow"
     LINK = "link"
@@ -28,7 +27,7 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One node fails. Without `repair_s` it never comes back."""
+    """A fault of one node. Without `repair_s` it is permanent."""
 
     at_s: float
     node: str
@@ -36,9 +35,9 @@ class Fault:
     kind: FaultKind = FaultKind.CRASH
     # Which part failed, for people.
     cause: str = ""
-    # What is left of the speed of a node that stays up.
+    # The remaining fraction of the speed of a node that stays up.
     factor: float = 1.0
-    # How long before it the node's ranks are told, so that they can write a checkpoint.
+    # The notice that the node's ranks get, in which they can write a checkpoint.
     notice_s: float = 0.0
 
     @property
@@ -48,7 +47,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Planned maintenance: nodes of a rack (of all, without one) are down for a while, repeatedly."""
+    """Planned, repeated maintenance of the nodes of a rack, or of all nodes without one."""
 
     at_s: float
     duration_s: float
@@ -58,18 +57,18 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Nodes that the cloud takes back: how often each, with what notice, and for how long."""
+    """Spot nodes: the mean time until one is reclaimed, the notice, and how long it is away."""
 
     mean_s: float
     notice_s: float = 120.0
     gone_s: float = 1800.0
-    # The racks that are rented so; all of them without any.
+    # The racks with spot nodes; empty for all racks.
     racks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FaultModel:
-    """Mean times of a node between repair and crash, and from crash to repair; and a script."""
+    """The faults of a cluster: mean times to failure and to repair, presets, and a script."""
 
     node_mtbf_s: float | None = None
     node_repair_s: float = 600.0

@@ -1,4 +1,4 @@
-"""Conditions of clusters that published theirs: how often nodes fail, of what, for how long.
+"""Published fault conditions of real clusters: rates, causes and durations of node failures.
 
 Figures are those of the papers: Llama 3 (arXiv:2407.21783, table 5), Meta's research clusters
 (arXiv:2410.21680), Acme (NSDI'24, table 3), Philly (ATC'19, tables 6 and 7); repair times and the
@@ -14,19 +14,19 @@ MINUTE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A part that fails: how often of all faults, and whether its node must be repaired."""
+    """A cause of faults: its count among all faults, and whether the node must be repaired."""
 
     name: str
     count: float
-    # A fault of software goes with a restart; the node is back after a reboot.
+    # A software fault needs only a reboot.
     hardware: bool = True
-    # It strikes all nodes of a rack at once.
+    # It affects all nodes of a rack at once.
     rack: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why attempts of jobs end by themselves: how many of all, and after what time."""
+    """A reason why attempts fail on their own: its count, and the time until the failure."""
 
     name: str
     category: str
@@ -34,7 +34,8 @@ class Reason:
     median_s: float
     mean_s: float
     exit_code: int = 1
-    # A mistake of the person: it comes again at every try.
+    out_of_memory: bool = False
+    # A bug of the user, which recurs at every attempt.
     repeats: bool = True
 
 
@@ -44,7 +45,7 @@ class Preset:
     # Faults of a node in a day, of all causes together.
     node_rate_day: float
     causes: tuple[Cause, ...]
-    # Down times are lognormal, with the long tail that real ones have.
+    # Down times are lognormal, which has the long tail of measured ones.
     repair_median_s: float = 0.9 * HOUR
     repair_mean_s: float = 5.9 * HOUR
     reboot_s: float = 10.0 * MINUTE
@@ -53,13 +54,13 @@ class Preset:
     lemon_factor: float = 4.5
     # Or all differ: the shape of a gamma distribution of their rates.
     frailty: float | None = None
-    # Nodes that compute slower than the rest, for a time; and by how much.
+    # Nodes that are temporarily slower than the others, and by how much.
     slow_rate_day: float = 0.0
     slow_factor: float = 0.9
     slow_s: float = 12 * HOUR
-    # From a fault until the gang computes again where it was: detection, restart, catching up.
+    # From a fault until the gang has recovered its progress: detection, restart, recomputation.
     restart_s: float = 15.0 * MINUTE
-    # The share of jobs that end in failure by themselves, and why.
+    # The share of jobs that fail on their own, and why.
     failing_jobs: float = 0.0
     reasons: tuple[Reason, ...] = ()
 
@@ -116,6 +117,12 @@ _STEPFUN = (
 )
 
 
+# The reasons that are a lack of memory; "invalid memory access" is none.
+_OUT_OF_MEMORY = frozenset(
+    ("OutOfMemoryError", "CPU out of memory", "GPU out of memory", "out of memory")
+)
+
+
 def _reasons(category: str, *rows: tuple[str, float, float, float]) -> tuple[Reason, ...]:
     """Rows of name, count, and median and mean minutes to the failure."""
     return tuple(
@@ -125,7 +132,8 @@ def _reasons(category: str, *rows: tuple[str, float, float, float]) -> tuple[Rea
             count,
             median * MINUTE,
             max(mean, median) * MINUTE,
-            137 if "emory" in name else 1,
+            137 if name in _OUT_OF_MEMORY else 1,
+            out_of_memory=name in _OUT_OF_MEMORY,
             repeats=category in ("Script", "user"),
         )
         for name, count, median, mean in rows

@@ -1,1 +1,1 @@
-"""What clusters are made of, as values: GPUs, links inside a node, networks and hosts."""
+"""The hardware catalogue: GPUs, links inside a node, networks, hosts and servers, as values."""

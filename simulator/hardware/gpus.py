@@ -1,8 +1,8 @@
 """GPUs from the K80 to the B200: peak rates, memory, links, power.
 
-Dense peaks from the vendors' data sheets, in TFLOP/s; the boards with two chips (K80, M60) count
-per chip, because that is what a framework sees as a device. `matmul` is the best share of the
-16-bit peak that large matrix products were measured to reach.
+Dense peaks are from the vendors' data sheets, in TFLOP/s. Boards with two chips (K80, M60) count
+per chip, because a framework sees each chip as a device. `matmul` is the best measured share of the
+16-bit peak that large matrix products reach.
 """
 
 import re
@@ -13,15 +13,17 @@ from simulator.hardware.names import UnknownHardware, words
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
+    """A GPU model of the catalogue."""
+
     name: str
-    # The name under which NCCL's tables know it: volta stands for all before it too.
+    # The generation in NCCL's tables; volta includes all earlier ones.
     generation: str
     fp32_tflops: float
-    # Tensor cores where there are any; 0 where half precision is no faster than single.
+    # Of tensor cores where there are any; 0 where half precision is not faster than single.
     fp16_tflops: float
     memory_gb: float
     memory_gbs: float
-    # The intra-node link that its usual server has; see `links.LINKS`.
+    # The intra-node link of its usual server; see `links.LINKS`.
     link: str
     power_w: float
     tf32_tflops: float = 0.0
@@ -31,16 +33,16 @@ class Gpu:
 
     @property
     def sms(self) -> int:
-        """Its streaming multiprocessors, each of which computes a part of a product."""
+        """The number of streaming multiprocessors, each of which computes a part of a product."""
         return SMS[self.name]
 
     @property
     def shares_slot(self) -> bool:
-        """Two of them sit on one board, behind one PCIe slot."""
+        """Whether two of these GPUs sit on one board, behind one PCIe slot."""
         return self.name in ("K80", "M60")
 
     def peak_tflops(self, precision: str) -> float:
-        """The dense peak for a precision; where it has no fast path, the single-precision one."""
+        """Return the dense peak for a precision; the single-precision peak if it has no fast path."""
         rate = {
             "fp16": self.fp16_tflops,
             "bf16": self.fp16_tflops,
@@ -86,7 +88,7 @@ GPUS = _rows(
     Gpu("XeonPhi7250", "cpu", 6.1, 0, 16, 490, "none", 215, idle_w=80),
 )
 
-# Streaming multiprocessors (of the many-core CPU, cores), by the data sheets.
+# Streaming multiprocessors (cores, for the many-core CPU), by the data sheets.
 SMS = {
     "K20X": 14,
     "K40": 15,
@@ -118,7 +120,7 @@ SMS = {
     "XeonPhi7250": 68,
 }
 
-# The models that a name may carry, longest first; then what form and memory it adds.
+# The models that a name may contain, longest first; form and memory are matched afterwards.
 _MODEL = re.compile(
     r"\b(gb200|b200|h200|h800|h100|l40s|l4|a100|a800|a40|a30|a10|rtx ?2080 ?ti|2080 ?ti|t4|v100s?"
     r"|p100|p40|m60|m40|k80|k40m?|k20x?)"
@@ -128,18 +130,21 @@ _SAME = {"v100s": "v100", "k20": "k20x", "k40m": "k40", "2080ti": "rtx2080ti"}
 
 
 def find_gpu(name: object) -> Gpu:
-    """The GPU of a name such as `A100-80`, `NVIDIA H100 80GB HBM3` or `Tesla V100-PCIE-16GB`."""
+    """Return the GPU of a name such as `A100-80` or `NVIDIA H100 80GB HBM3`.
+
+    Raise UnknownHardware if no GPU of the catalogue matches.
+    """
     text = words(name) if isinstance(name, str) else ""
     if _PHI.search(text):
         return GPUS["XeonPhi7250"]
-    found = _MODEL.search(text)
-    if found is None:
+    match = _MODEL.search(text)
+    if match is None:
         raise UnknownHardware("GPU", name, list(GPUS))
-    model = found[1].replace(" ", "")
+    model = match[1].replace(" ", "")
     model = _SAME.get(model, model)
     if model == "a800":
         model = "a100"
-    rest = text[found.end() :]
+    rest = text[match.end() :]
     by_name = {gpu.name.lower().replace("-pcie", " pcie"): gpu for gpu in GPUS.values()}
     if "pcie" in text and f"{model} pcie" in by_name:
         return by_name[f"{model} pcie"]

@@ -1,4 +1,4 @@
-"""Hosts and whole servers as they are bought or rented: cores, memory, storage, GPUs, NICs."""
+"""Hosts, and servers as they are sold or rented: cores, memory, storage, GPUs, NICs."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from simulator.hardware.names import UnknownHardware, words
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What feeds the GPUs. Storage rates are reads of the data set, in GB/s."""
+    """The host that feeds the GPUs. Storage rates are reads of the data set, in GB/s."""
 
     # Hardware threads.
     cpus: int = 64
@@ -17,19 +17,19 @@ class Host:
     storage_gbs: float = 2.0
     # Writes of checkpoints from this node.
     storage_write_gbs: float = 1.0
-    # Of all channels of all sockets: channels x transfers a second x 8 bytes, by the data sheets.
+    # All channels of all sockets: channels x transfers per second x 8 bytes, by the data sheets.
     memory_gbs: float = 153.6
 
 
-# What one hardware thread computes at most in single precision, in TFLOP/s: a core of a Xeon E5 v4 has
-# two AVX2 units, which make 32 operations in each of its 2.2e9 cycles a second, and two threads.
+# The peak of one hardware thread in single precision, in TFLOP/s: a core of a Xeon E5 v4 has two
+# AVX2 units, which make 32 operations in each of its 2.2e9 cycles per second, and two threads.
 THREAD_TFLOPS = 0.5 * 32 * 2.2e9 * 1e-12
-# A device of this generation is a part of a host.
+# The generation of devices that are parts of a host.
 HOST = "host"
 
 
 def as_device(host: Host, threads: float) -> Gpu:
-    """Some hardware threads of a host as a device that computes, with their part of its memory."""
+    """Return `threads` hardware threads of a host as a device, with their part of its memory."""
     part = min(1.0, threads / host.cpus)
     return Gpu(
         name=f"{threads:g} CPUs",
@@ -46,7 +46,7 @@ def as_device(host: Host, threads: float) -> Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A node as a product: its GPUs, how they are linked, its network and its host."""
+    """A node as a product: its GPUs, their links, its network and its host."""
 
     name: str
     gpu: str
@@ -54,17 +54,20 @@ class Server:
     link: str
     network: str
     host: Host
-    # On demand, for an hour of the whole node; 0 where it is not rented.
+    # On-demand price of an hour of the whole node; 0 where it is not rented.
     price_h: float = 0.0
 
 
 def _memory_gbs(channels: int, mts: int, sockets: float = 2.0) -> float:
-    """What the memory of so many sockets gives, whose channels make so many million transfers."""
+    """Return the memory bandwidth in GB/s of `sockets` sockets.
+
+    Each has `channels` channels of `mts` million transfers per second.
+    """
     return sockets * channels * mts * 8.0e-3
 
 
-# By the data sheets of the CPUs: Xeon E5 v4, and as the DGX-1 has it; Skylake and Cascade Lake; EPYC of
-# two generations; Sapphire and Emerald Rapids. A part of a server has its part.
+# By the data sheets of the CPUs: Xeon E5 v4, and the same in the DGX-1; Skylake and Cascade Lake;
+# EPYC of two generations; Sapphire and Emerald Rapids. A part of a server has its part.
 _BROADWELL, _DGX1 = _memory_gbs(4, 2400), _memory_gbs(4, 2133)
 _SKYLAKE, _CASCADE = _memory_gbs(6, 2666), _memory_gbs(6, 2933)
 _EPYC, _SAPPHIRE, _EMERALD = _memory_gbs(8, 3200), _memory_gbs(8, 4800), _memory_gbs(8, 5600)
@@ -119,6 +122,7 @@ SERVERS = _rows(
 
 
 def find_server(name: str) -> Server:
+    """Return the server of this name; raise UnknownHardware if the catalogue does not have it."""
     wanted = re.sub(r"[ _]", "-", words(name))
     for server in SERVERS.values():
         if re.sub(r"[ _]", "-", words(server.name)) == wanted:
@@ -126,7 +130,7 @@ def find_server(name: str) -> Server:
     raise UnknownHardware("server", name, list(SERVERS))
 
 
-# Which server such GPUs usually sit in, where only they are named: smaller ones first.
+# The usual servers of a GPU, for clusters that name only the GPU: smaller ones first.
 _USUAL: dict[str, tuple[str, ...]] = {
     "K80": ("p2.xlarge", "p2.8xlarge", "p2.16xlarge"),
     "V100": ("p3.16xlarge",),
@@ -141,10 +145,10 @@ _USUAL: dict[str, tuple[str, ...]] = {
 
 
 def usual_host(gpu: str, gpus: int, link: str | None = None) -> Host:
-    """The host of the usual server with so many such GPUs, or the default one.
+    """Return the host of the usual server with `gpus` such GPUs, or the default host.
 
-    Where the link between them is known, the smallest server that has this link and holds as many:
-    a gang may use four of the eight GPUs of a DGX-1.
+    If `link` is given, it is the first usual server that has this link and at least `gpus` GPUs: a
+    gang may use four of the eight GPUs of a DGX-1.
     """
     for name in _USUAL.get(gpu, ()):
         server = SERVERS[name]

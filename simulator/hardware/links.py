@@ -1,9 +1,9 @@
-"""Links between the GPUs of one node, and what a ring over them carries.
+"""Links between the GPUs of one node, and the bandwidth of a ring over them.
 
 Ring rates are those that NCCL's source (src/graph/topo.h) gives to a link, in GB/s one way, or for
-PCIe 4 and 5 the bus bandwidth that NVIDIA expects of them (GTC 2024, S62129).
-A cube mesh gives a small gang only the links that its members share: a pair has one, a quad three
-or four of the six; behind switches every gang has them all.
+PCIe 4 and 5 the bus bandwidth that NVIDIA expects of them (GTC 2024, S62129). In a cube mesh a
+small gang has only the links between its members: a pair has one, a quad three or four of the six.
+Behind switches every gang has all links.
 """
 
 import re
@@ -14,7 +14,9 @@ from simulator.hardware.names import UnknownHardware, words
 
 
 class Wiring(StrEnum):
-    # GPUs under PCIe switches and two sockets; a ring crosses what lies between the sockets.
+    """How the GPUs of a node are connected."""
+
+    # GPUs under PCIe switches and two sockets; a ring crosses the link between the sockets.
     TREE = "tree"
     # The hybrid cube mesh of the DGX-1: quads, and links between them.
     CUBE_MESH = "cube mesh"
@@ -25,15 +27,17 @@ class Wiring(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IntraLink:
+    """A kind of link between the GPUs of one node. Rates are in GB/s."""
+
     name: str
     wiring: Wiring
     # One link of a GPU, as a ring uses it; NVLink counts several, PCIe one.
     link_gbs: float
     links: int
-    # What the data sheet says of all links of a GPU together, one way.
+    # All links of a GPU together by the data sheet, one way.
     line_gbs: float
     generation: str
-    # Rings over two sockets go no faster than this.
+    # The limit of rings over two sockets.
     ring_gbs_max: float = float("inf")
     # Reduction in the switch (NVLink SHARP), as a share of the line rate; 0 where there is none.
     in_switch: float = 0.0
@@ -43,14 +47,14 @@ class IntraLink:
         return self.wiring in (Wiring.CUBE_MESH, Wiring.SWITCHED) and self.line_gbs >= 80
 
     def ring_gbs(self, gpus: int) -> float:
-        """The bus bandwidth of a ring over so many GPUs of a node."""
+        """Return the bus bandwidth in GB/s of a ring over `gpus` GPUs of a node."""
         if self.wiring is Wiring.CUBE_MESH:
             return self.link_gbs * _mesh_links(self.links, gpus)
         return min(self.link_gbs * self.links, self.ring_gbs_max)
 
 
 def _mesh_links(links: int, gpus: int) -> int:
-    """How many links of a GPU stay inside a gang of this size, best placed."""
+    """Return how many links of a GPU stay inside a gang of this size, with the best placement."""
     if gpus <= 2:
         return 1
     # A quad is fully connected, with the doubled edges of the six-link version.
@@ -61,10 +65,10 @@ def _rows(*rows: IntraLink) -> dict[str, IntraLink]:
     return {row.name: row for row in rows}
 
 
-# PCIe 2: what the CUDA C best practices guide says of pinned memory. PCIe 3: 12 GB/s through a switch,
-# and 6 over QPI between two sockets of Broadwell. NVLink as in NCCL 2.30; but where links of the second
-# generation lead from GPU to GPU, the 21 GB/s that NCCL said from the first on (2.5 to 2.9; then 22, and
-# from 2.18 on 20, which is what NVIDIA expects behind its switches: 122 by six).
+# PCIe 2: the value of the CUDA C best practices guide for pinned memory. PCIe 3: 12 GB/s through a
+# switch, and 6 over QPI between two sockets of Broadwell. NVLink as in NCCL 2.30; but for direct
+# links of the second generation between GPUs, the 21 GB/s of NCCL's first values (2.5 to 2.9; then
+# 22, and from 2.18 on 20, which is what NVIDIA expects behind its switches: 122 by six).
 LINKS = _rows(
     IntraLink("none", Wiring.NONE, 0.0, 0, 0.0, "volta"),
     IntraLink("pcie2", Wiring.TREE, 6.0, 1, 8.0, "volta"),
@@ -84,7 +88,10 @@ LINKS = _rows(
 
 
 def find_link(name: object) -> IntraLink:
-    """The link of a name such as `nvlink3`, `NVLink 2 NVSwitch` or `PCIe gen4 x16`."""
+    """Return the link of a name such as `nvlink3`, `NVLink 2 NVSwitch` or `PCIe gen4 x16`.
+
+    An empty name is `none`. Raise UnknownHardware if no link of the catalogue matches.
+    """
     if name is None or name == "":
         return LINKS["none"]
     text = words(name) if isinstance(name, str) else ""

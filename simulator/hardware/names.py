@@ -1,16 +1,16 @@
-"""Finding hardware by a name that people spell in many ways."""
+"""Lookup of hardware by names with many spellings."""
 
 import re
 from difflib import get_close_matches
 
 
 class UnknownHardware(LookupError):
-    """Nothing in the catalogue goes by this name."""
+    """No entry of the catalogue has this name."""
 
     def __init__(self, what: str, name: object, known: list[str], *, word: str = "") -> None:
         super().__init__(what, name)
         self.what = what
-        # The part of the name that is not known, where only a part is not.
+        # The unknown part of the name, where the rest is known.
         self.word = word
         self.name = name
         self.near = get_close_matches(str(name), known, n=3, cutoff=0.4)
@@ -25,5 +25,5 @@ class UnknownHardware(LookupError):
 
 
 def words(name: str) -> str:
-    """Lower-case letters and digits, with one blank where there was anything else."""
+    """Return the name in lower-case letters, digits and dots, with one blank for anything else."""
     return re.sub(r"[^a-z0-9.]+", " ", name.lower()).strip()

@@ -1,8 +1,9 @@
-"""NICs, transports and fabrics: what one node can send to the others.
+"""NICs, transports and fabrics: the bandwidth between nodes.
 
-A transport says which share of the line software gets, how long a message is under way, and how
-much one flow may carry. RDMA figures are NVIDIA's own (a 400 Gb/s NIC gives 48 GB/s); those of TCP
-are measured ones of 2017 to 2019, and how fast a host copies for one flow is fitted (`Constants`).
+A transport determines the share of the line rate that software gets, the latency of a message, and
+the limit of one flow. RDMA figures are NVIDIA's own (a 400 Gb/s NIC gives 48 GB/s); those of TCP
+are measurements of 2017 to 2019, and the rate at which a host copies for one flow is fitted
+(`Constants`).
 """
 
 import re
@@ -15,6 +16,8 @@ BITS = 8.0
 
 
 class Transport(StrEnum):
+    """The protocol by which nodes exchange data."""
+
     NONE = "none"
     TCP = "tcp"
     # gRPC over TCP, as TensorFlow's parameter servers use it.
@@ -24,33 +27,38 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What all NICs of a node give together, and by which transport."""
+    """All NICs of a node together, and their transport."""
 
     name: str = "none"
     transport: Transport = Transport.NONE
     # Line rate of all NICs of a node together.
     gbps: float = 0.0
     nics: int = 1
-    # One flow carries no more than this, in Gb/s; clouds set such limits.
+    # The limit of one flow in Gb/s; clouds set such limits.
     flow_gbps_max: float = float("inf")
-    # Nothing was published about the rate, so a usual one was taken.
+    # Whether no rate was published, so that a usual one was taken.
     assumed: bool = False
 
     @property
     def line_gbs(self) -> float:
+        """The line rate in GB/s."""
         return self.gbps / BITS
 
     @property
     def ordered(self) -> bool:
-        """EFA delivers out of order, so NCCL's protocols that watch for the last byte are off."""
+        """Whether bytes arrive in order.
+
+        EFA delivers out of order, which disables the NCCL protocols that watch for the last byte.
+        """
         return "efa" not in self.name
 
     @property
     def latency_us(self) -> float:
-        """What the network says of itself to NCCL, whose own table is that of InfiniBand.
+        """The latency that the network's plugin reports to NCCL, in microseconds.
 
-        EFA's plugin says 35 us on instances with its third and fourth version and 75 before
-        (aws-ofi-nccl, src/platform-aws.cpp); InfiniBand, RoCE and sockets say nothing.
+        It adds to NCCL's own table, which is that of InfiniBand. EFA's plugin reports 35 us on
+        instances with its third and fourth version and 75 before (aws-ofi-nccl,
+        src/platform-aws.cpp); InfiniBand, RoCE and sockets report nothing.
         """
         if "efa" not in self.name:
             return 0.0
@@ -58,7 +66,7 @@ class Network:
 
     @property
     def large_packets(self) -> bool:
-        """IP over an HPC network has packets of 64 kB, and an interrupt for each costs little."""
+        """Whether IP has packets of 64 kB, as over HPC networks, so that interrupts cost little."""
         return "aries" in self.name
 
 
@@ -70,11 +78,11 @@ class Fabric:
     oversubscription: float = 1.0
     # Through one switch, in microseconds.
     hop_us: float = 0.6
-    # What one port of a switch holds when more arrives than leaves; shallow ones hold about this.
+    # The buffer of one switch port; shallow switches have about this much.
     port_buffer_kb: float = 1000.0
 
 
-# Line rates in Gb/s by the names that NICs and services go by.
+# Line rates in Gb/s by the names of NICs and services.
 RATES_GBPS = {
     "1gbe": 1.0,
     "10gbe": 10.0,
@@ -100,13 +108,13 @@ RATES_GBPS = {
     "efav3": 200.0,
     "efav4": 400.0,
 }
-# What is taken where nothing was published. EC2's class High is no figure; the largest instances of
-# it (*.4xlarge of its time) moved 2 Gb/s by iperf (stackoverflow.com/questions/18507405), which is
-# what TCP gets of 2.5.
+# Rates for networks without a published one. EC2's class High is not a figure; the largest
+# instances of it (*.4xlarge of its time) moved 2 Gb/s by iperf
+# (stackoverflow.com/questions/18507405), which is what TCP gets of 2.5.
 _UNPUBLISHED = {Transport.RDMA: 100.0, Transport.TCP: 10.0, Transport.GRPC: 10.0}
 _EC2_HIGH_GBPS = 2.5
 _RDMA = re.compile(r"roce|infiniband|\bib\b|rdma|efa|omni|\bopa\b|qdr|fdr|edr|hdr|ndr|xdr")
-# Words of a network's name that say nothing more than those of the tables above.
+# Words of a network's name that add nothing to the tables above.
 _WORDS = frozenset(
     [
         "b",
@@ -152,6 +160,7 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?) ?g(?:b|bps|bit|be)?\b")
 
 
 def find_transport(name: object) -> Transport:
+    """Return the transport of a name; NONE for an empty one; raise UnknownHardware for others."""
     if name is None or name == "":
         return Transport.NONE
     text = words(str(name)).replace(" ", "_")
@@ -175,10 +184,11 @@ def find_network(
     flow_gbps_max: float | None = None,
     strict: bool = True,
 ) -> Network:
-    """A network from a name such as `8x200Gb HDR IB` or `25GbE`; what is said besides it wins.
+    """Return the network of a name such as `8x200Gb HDR IB` or `25GbE`.
 
-    A word that is not known is UnknownHardware, except in a remark in brackets, and unless `strict`
-    is off, as for published measurements, which are told in prose.
+    The other arguments override what the name states. Raise UnknownHardware for an unknown word
+    outside of brackets, or a network without a known rate. Without `strict`, unknown words are
+    ignored: published measurements describe networks in prose.
     """
     text = words(name) if isinstance(name, str) else ""
     kind = find_transport(transport)
@@ -214,5 +224,5 @@ def _rate_gbps(text: str) -> float:
     for word, rate in RATES_GBPS.items():
         if re.search(rf"\b{word}\b", text):
             return rate
-    said = _RATE.search(text)
-    return float(said[1]) if said else 0.0
+    match = _RATE.search(text)
+    return float(match[1]) if match else 0.0

@@ -1,1 +1,1 @@
-"""One gang that trains: input, compute, communicate, checkpoint, repeat."""
+"""The training of one gang: input, compute, exchange and checkpoints, as formulas."""

@@ -1,4 +1,4 @@
-"""How a gang exchanges gradients: for every scheme, what a step has to move and when."""
+"""The exchange of gradients in a gang: for every scheme, what a step moves and when."""
 
 from math import log2
 
@@ -7,7 +7,7 @@ import numpy as np
 from simulator.collectives import nccl
 from simulator.collectives.buckets import exposure, fill
 from simulator.collectives.compression import COMPRESSIONS, encode_s, wire_bytes
-from simulator.constants import Constants
+from simulator.hardware.constants import Constants
 from simulator.hardware.hosts import HOST
 from simulator.hardware.links import Wiring
 from simulator.training.grouped_exchange import grouped
@@ -15,17 +15,18 @@ from simulator.training.placement import Place, nccl_ranks
 from simulator.training.plans import NOTHING, SERVED, Gradients, Plan, Scheme, Software, pieces
 from simulator.training.served_exchange import served
 
-# Where nothing is said of switches: leaves of 48 ports, as the edge switches of Omni-Path and the usual
-# ones of Ethernet have, half of them for nodes. As many uplinks as nodes, but their routes are fixed,
-# so that some share one: butterflies get 55 to 60 % of the bisection (Hoefler, Schneider and
-# Lumsdaine, "Multistage switches are not crossbars", Cluster 2008). Rings do not feel it.
+# Assumed where no switches are described: leaves of 48 ports, as the edge switches of Omni-Path and
+# the usual Ethernet ones have, half of them for nodes. There are as many uplinks as nodes, but with
+# static routes, so that some flows share one: butterflies get 55 to 60 % of the bisection (Hoefler,
+# Schneider and Lumsdaine, "Multistage switches are not crossbars", Cluster 2008). Rings are not
+# affected.
 USUAL_LEAF = 24
 USUAL_OVERSUBSCRIPTION = 1.0 / 0.575
-# Horovod's background thread wakes this often, and a step waits for it once.
+# The interval of Horovod's background thread; a step waits for it once.
 HOROVOD_CYCLE_S = 5e-3
 # PCIe 3 between host and device, as NCCL counts it.
 HOST_LINK_GBS = 12.0
-# A CPU that adds one gradient to another reads both and writes one: bytes of memory for each byte.
+# A CPU that adds one gradient to another reads both and writes one: bytes of memory per byte.
 ADDED_BYTES = 3.0
 
 
@@ -37,7 +38,10 @@ def plan(
     software: Software = Software(),  # noqa: B008
     largest_bytes: float = 0.0,
 ) -> Plan:
-    """The exchange of one step. `largest_bytes` is the biggest tensor, for parameter servers."""
+    """Return the exchange of one step; an empty plan if there is nothing to exchange.
+
+    `largest_bytes` is the size of the largest tensor, for parameter servers.
+    """
     size = sum(part for part, _ in gradients)
     served_alone = scheme in SERVED and place.served_from is not None
     if (place.ranks <= 1 and not served_alone) or scheme is Scheme.NONE or size <= 0.0:
@@ -50,14 +54,14 @@ def plan(
         case Scheme.HIERARCHICAL | Scheme.TORUS if place.nodes > 1 and place.per_node > 1:
             return grouped(place, gradients, scheme, constants, software)
         case Scheme.HIERARCHICAL | Scheme.TORUS:
-            # With one GPU a node, or one node, there is one ring.
+            # With one GPU per node, or one node, there is one ring.
             return _all_reduce(place, gradients, constants, software, volume=1.0)
         case Scheme.MPI:
             return _mpi(place, gradients, constants, software)
         case Scheme.ONE_BIT:
             return _one_bit(place, gradients, constants)
         case Scheme.PS_ASYNC if place.crosses_network:
-            # Nobody waits for an exchange; what it costs is in the pace of each client.
+            # No rank waits for an exchange; its cost is in the pace of each client.
             at_servers = place.served_from and place.ranks / place.served_from.nodes
             return Plan(
                 NOTHING,
@@ -67,7 +71,7 @@ def plan(
         case Scheme.PS_HOST:
             return _host_variables(place, gradients)
         case _ if not place.crosses_network and place.served_from is not None:
-            # The servers are processes of the one node that the gang is on.
+            # The servers are processes on the only node of the gang.
             return _host_variables(place, gradients)
         case _ if place.nodes == 1 and place.served_from is None:
             return _device_variables(place, gradients)
@@ -113,7 +117,7 @@ def _mpi(place: Place, gradients: Gradients, constants: Constants, software: Sof
     node_bytes = 2.0 * per_node * crossing * size if place.nodes > 1 else 0.0
     net = place.net_gbs(constants, flows=per_node, from_host=True) * 1e9
     added = ADDED_BYTES / (place.host.memory_gbs * 1e9)
-    # What CPUs have computed lies in host memory already.
+    # The results of CPUs are in host memory already.
     copied = 0.0 if place.gpu.generation == HOST else 2.0 * per_node / (HOST_LINK_GBS * 1e9)
     on_host = copied + (ranks - 1) / ranks * added
     steps_s = 2.0 * log2(ranks) * constants.mpi_hop_us * 1e-6
@@ -127,7 +131,7 @@ def _mpi(place: Place, gradients: Gradients, constants: Constants, software: Sof
 
 
 def _one_bit(place: Place, gradients: Gradients, constants: Constants) -> Plan:
-    """The GPU itself encodes and decodes, so that nothing hides it."""
+    """1-bit SGD; the GPU itself encodes and decodes, so that cost is not hidden."""
     size = sum(part for part, _ in gradients)
     how = COMPRESSIONS["1bit"]
     wire = wire_bytes(size, how, place.ranks)
@@ -144,7 +148,7 @@ def _one_bit(place: Place, gradients: Gradients, constants: Constants) -> Plan:
 
 
 def _host_variables(place: Place, gradients: Gradients) -> Plan:
-    """Every GPU reads all parameters from host memory, and the CPU adds up their gradients."""
+    """Variables in host memory: every GPU reads all of them, and the CPU sums the gradients."""
     size = sum(part for part, _ in gradients)
     # Two chips on a board share its slot.
     slot = HOST_LINK_GBS * 1e9 / (2.0 if place.gpu.shares_slot else 1.0)
@@ -159,10 +163,10 @@ def _host_variables(place: Place, gradients: Gradients) -> Plan:
 
 
 def _device_variables(place: Place, gradients: Gradients) -> Plan:
-    """Variables spread over the GPUs of a node: everyone sends and fetches the other parts.
+    """Variables spread over the GPUs of a node: each GPU sends and fetches the parts of the others.
 
-    Gradients are sent beside the backward pass; new values are fetched when all have come, as from
-    host memory.
+    Gradients are sent during the backward pass; new values are fetched when all gradients have
+    arrived, as from host memory.
     """
     size = sum(part for part, _ in gradients)
     one_way = (place.ranks - 1) / place.ranks / (place.intra_gbs() * 1e9)

@@ -1,23 +1,23 @@
 """All-reduces in two dimensions: inside nodes and across them, or along the rows of a grid.
 
-Every GPU of a node carries its own part across, so all NICs are busy and each flow is one of many;
-and the number of messages grows with the sides of the grid instead of its area.
+Every GPU of a node carries its own part across, so all NICs are busy and there are many flows; the
+number of messages grows with the sides of the grid instead of its area.
 """
 
 from simulator.collectives import algorithms, nccl
 from simulator.collectives.buckets import exposure, fill
-from simulator.constants import Constants
+from simulator.hardware.constants import Constants
 from simulator.training.placement import Place
 from simulator.training.plans import Gradients, Plan, Scheme, Software, pieces
 
-# Hops of NCCL's rings with large messages, in microseconds: over NVLink, over PCIe, over a network.
+# Hops of NCCL's rings with large messages, in microseconds: over NVLink, PCIe and a network.
 NVLINK_HOP_US, PCIE_HOP_US, NET_HOP_US = 3.4, 5.7, 14.0
 
 
 def grouped(
     place: Place, gradients: Gradients, scheme: Scheme, constants: Constants, software: Software
 ) -> Plan:
-    """Rows are reduce-scattered, columns all-reduced, rows gathered: one phase after the other."""
+    """Return the plan: reduce-scatter of rows, all-reduce of columns, all-gather of rows, in turn."""
     size = sum(part for part, _ in gradients)
     row = place.per_node if scheme is Scheme.HIERARCHICAL else _best_row(place, size, constants)
     fixed_s, inside, across, node_bytes = _phases(place, row, constants)
@@ -34,7 +34,7 @@ def grouped(
 
 
 def _best_row(place: Place, size: float, constants: Constants) -> int:
-    """The length of the rows that makes the whole gradient quickest; whole nodes stay in one row."""
+    """Return the row length that exchanges the whole gradient fastest; a node stays in one row."""
     rows = [
         place.per_node * nodes for nodes in range(1, place.nodes) if place.nodes % nodes == 0
     ] or [place.per_node]
@@ -47,7 +47,7 @@ def _best_row(place: Place, size: float, constants: Constants) -> int:
 
 
 def hops_s(place: Place, constants: Constants) -> tuple[float, float]:
-    """How long one hop of a large message takes inside a node, and between nodes."""
+    """Return the seconds of one hop of a large message inside a node, and between nodes."""
     generation = nccl.generation_of(place.gpu.generation)
     reach_us = float(nccl.reach_us(place.network.latency_us, generation))
     inside_us = NVLINK_HOP_US if place.link.is_nvlink else PCIE_HOP_US
@@ -56,7 +56,11 @@ def hops_s(place: Place, constants: Constants) -> tuple[float, float]:
 
 
 def _phases(place: Place, row: int, constants: Constants) -> tuple[float, float, float, float]:
-    """Latency; seconds a byte inside nodes and across; bytes that leave a node for each byte."""
+    """Return the latency and the times per byte of all phases for rows of `row` ranks.
+
+    The tuple has the latency in seconds, seconds per byte inside nodes and across, and the bytes
+    that leave a node for each byte of gradient.
+    """
     near, far = hops_s(place, constants)
     per_node, columns = float(place.per_node), place.ranks / row
     inside_beta = 1e-9 / place.intra_gbs()
@@ -68,7 +72,7 @@ def _phases(place: Place, row: int, constants: Constants) -> tuple[float, float,
         )
         hops = 2.0 * (per_node - 1.0) * near + 2.0 * (columns - 1.0) * far
         return hops, float(inside), float(across), 2.0 * (columns - 1.0) / columns
-    # Rows reach over nodes: a ring of its own for each, which crosses a NIC as one flow.
+    # Rows span nodes: each is a ring of its own, which crosses a NIC as one flow.
     along = 1e-9 / min(place.intra_gbs(), place.net_gbs(constants))
     both = algorithms.torus_2d(1.0, float(row), columns, 0.0, (along, per_node * net_beta))
     hops = 2.0 * (row - 1.0) * far + 2.0 * (columns - 1.0) * far

@@ -1,19 +1,21 @@
 """Networks as lists of layers, built from their published architectures.
 
 A layer here is a tensor of weights with the work of its forward pass for one sample. The order is
-that of the forward pass; gradients come in the opposite one, and how early the large ones come
-decides how much of their exchange hides behind the rest of the backward pass. Biases and
-normalisation are counted with the layer they follow: their bytes are few and travel with it.
+that of the forward pass. Gradients come in the opposite order, and the earlier the large ones come,
+the more of their exchange overlaps with the rest of the backward pass. Biases and normalisation are
+counted with the layer that they follow: their bytes are few and travel with it.
 """
 
 from typing import NamedTuple
 
 
 class Layer(NamedTuple):
+    """One tensor of weights and the work of its forward pass."""
+
     params: int
     # Multiply-adds of the forward pass for one sample.
     macs: float
-    # Values that its forward pass gives for one sample, where they are counted by layer.
+    # Outputs of its forward pass for one sample, where they are counted by layer.
     outputs: float = 0.0
 
 
@@ -205,9 +207,10 @@ def lstm(hidden: int, depth: int, vocabulary: int, steps: int) -> Layers:
 def transformer(
     hidden: int, depth: int, vocabulary: int, sequence: int, *, tied: bool = True
 ) -> Layers:
-    """Encoder or decoder blocks with feed-forward layers four times as wide; a sample is one sequence.
+    """Encoder or decoder blocks with feed-forward layers four times as wide.
 
-    With tied weights the output projection is the embedding, so its gradient comes last of all.
+    A sample is one sequence. With tied weights the output projection is the embedding, so its
+    gradient comes last.
     """
     h, s = hidden, sequence
     attention = Layer(4 * h * h + 6 * h, s * (4.0 * h * h + 2.0 * s * h))

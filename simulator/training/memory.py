@@ -1,19 +1,20 @@
-"""What one device must hold for a training: weights, gradients, optimizer state and activations.
+"""The memory of one device in training: weights, gradients, optimizer state and activations.
 
-The figures are lower bounds of what frameworks use, so that what is refused could not have run:
+The figures are lower bounds of what frameworks use, so that a refused job could not have run:
 
-- **Weights and gradients**: 4 bytes each for a parameter in single precision, 2 each in a lower one.
-- **Optimizer state**: Adam's two moments, 8 bytes, for transformers; one momentum, 4 bytes, for the
-  others. A lower precision keeps a copy in single precision, 4 bytes more.
-  Where parameter servers hold the parameters, they hold this too, and the device does not.
-- `fsdp` cuts all of these over the ranks and keeps two gathered layers besides.
+- **Weights and gradients**: 4 bytes each for a parameter in single precision, 2 each in a lower
+  one.
+- **Optimizer state**: Adam's two moments, 8 bytes, for transformers; one momentum, 4 bytes, for
+  other models. A lower precision keeps a copy in single precision, 4 bytes more. With parameter
+  servers, the servers hold this state, and the device does not.
+- `fsdp` shards all of these over the ranks and keeps two gathered layers in addition.
 - **Activations** of one batch. Convolutional and other networks: the output of every layer twice,
-  as it is and normalised (ResNet-50: 2 x 11 million for an image). Transformers: 34 bytes for each
-  token and hidden unit of a layer in half precision (Korthikanti et al. 2022), without the scores
-  of attention, which fused kernels never store.
-- **Language models that are cut** throw activations away and keep the input of every layer, 2
-  bytes for each token and hidden unit, for as many micro-batches as are under way in the first
-  stage (one for each stage); and the working set of the layer that is computed again.
+  raw and normalised (ResNet-50: 2 x 11 million for an image). Transformers: 34 bytes for each token
+  and hidden unit of a layer in half precision (Korthikanti et al. 2022), without the scores of
+  attention, which fused kernels never store.
+- **Language models with tensor or pipeline parallelism** discard activations and keep the input of
+  every layer, 2 bytes for each token and hidden unit, for as many micro-batches as are in flight in
+  the first stage (one for each stage); and the working set of the layer that is recomputed.
 - The CUDA context takes 900 MiB, and buffers a twentieth of all the rest.
 """
 
@@ -25,7 +26,7 @@ from simulator.training.recipes import Recipe, is_cut, precision_of
 
 MIB = float(2**20)
 GIB = float(2**30)
-# What a framework and its kernels take before there is a model.
+# What a framework and its kernels take before a model is loaded.
 CONTEXT_BYTES = 900 * MIB
 BUFFERS = 0.05
 # Bytes of activations for each token and hidden unit of a transformer layer, in half precision.
@@ -47,11 +48,12 @@ class Memory(NamedTuple):
 
     @property
     def total(self) -> float:
+        """All bytes, with the CUDA context and buffers."""
         return CONTEXT_BYTES + (1.0 + BUFFERS) * sum(self)
 
 
 def memory_of(recipe: Recipe, model: Model, ranks: int) -> Memory:
-    """What each of `ranks` devices holds."""
+    """Return what each of `ranks` devices holds."""
     if is_cut(recipe, model):
         return _cut(recipe, model, ranks)
     return _data_parallel(recipe, model, ranks)
@@ -75,7 +77,7 @@ def _data_parallel(recipe: Recipe, model: Model, ranks: int) -> Memory:
 
 
 def _activations(model: Model) -> float:
-    """Values that are kept for one sample."""
+    """Return the number of values that are kept for one sample."""
     if model.hidden:
         return LAYER_BYTES / 2.0 * model.depth * model.sequence * model.hidden
     return KEPT_OUTPUTS * sum(layer.outputs for layer in model.layers)

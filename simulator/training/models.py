@@ -1,7 +1,7 @@
-"""The catalogue of models: layers, sample sizes, and the speed of one GPU where it was measured.
+"""The catalogue of models: layers, sample sizes, and measured rates of single GPUs.
 
-A profile is all that the physics needs to know of a model. Rates of single GPUs are published
-measurements (samples a second at the batch size that is given with them); a GPU without one gets
+A profile is all that the formulas need to know about a model. Rates of single GPUs are published
+measurements (samples per second at the batch size that is given with them); a GPU without one gets
 the rate of the nearest measured GPU, scaled by peak rate and memory bandwidth.
 """
 
@@ -25,19 +25,21 @@ from simulator.training.layers import (
     vgg16,
 )
 
-# (GPU, precision) -> (batch per GPU, samples a second).
+# (GPU, precision) -> (batch per GPU, samples per second).
 Rates = Mapping[tuple[str, str], tuple[int, float]]
 
 
-# One object a model: compared and cached by identity.
+# One object per model: compared and cached by identity.
 @dataclass(frozen=True, eq=False)
 class Model:
+    """A model of the catalogue."""
+
     name: str
     layers: Layers
-    # What one sample costs to read from storage, and to hand to the device, in bytes.
+    # Bytes of one sample in storage, and as it is copied to the device.
     sample_bytes: float = 0.0
     device_bytes: float = 0.0
-    # How many samples one hardware thread prepares in a second; infinite where there is no work.
+    # Samples that one hardware thread prepares per second; infinite where there is no work.
     prepared_per_cpu_s: float = float("inf")
     unit: str = "samples"
     batch: int = 32
@@ -53,7 +55,7 @@ class Model:
 
     @cached_property
     def params_max(self) -> int:
-        """The largest tensor, which a parameter server without splitting keeps whole."""
+        """The size of the largest tensor, which a parameter server without splitting keeps whole."""
         return max(layer.params for layer in self.layers)
 
     @cached_property
@@ -62,10 +64,10 @@ class Model:
         return 6.0 * sum(layer.macs for layer in self.layers)
 
 
-# ImageNet JPEGs are 110 to 115 kB. tf.data decodes, crops and resizes 11,000 of them a second with the
-# 80 threads of a DGX-1 (github.com/tensorpack/benchmarks, ImageNet/README.md).
+# ImageNet JPEGs are 110 to 115 kB. tf.data decodes, crops and resizes 11,000 of them per second
+# with the 80 threads of a DGX-1 (github.com/tensorpack/benchmarks, ImageNet/README.md).
 def _image(name: str, layers: Layers, batch: int, rates: Rates, side: int = 224) -> Model:
-    """A model of ImageNet whose pictures have so many pixels a side, as three floats each."""
+    """Return a model of ImageNet for pictures of `side` x `side` pixels with three floats each."""
     return Model(
         name,
         layers,
@@ -81,6 +83,7 @@ def _image(name: str, layers: Layers, batch: int, rates: Rates, side: int = 224)
 def gpt(
     name: str, hidden: int, depth: int, *, sequence: int = 2048, vocabulary: int = 51200
 ) -> Model:
+    """Return a GPT model; a sample is one sequence."""
     return Model(
         name,
         transformer(hidden, depth, vocabulary, sequence),
@@ -216,7 +219,10 @@ _ALIASES = {
 
 @lru_cache(maxsize=512)
 def find_model(name: str) -> Model:
-    """The model of a name such as `ResNet-50`, `inception_v3` or `gpt_175.0B`."""
+    """Return the model of a name such as `ResNet-50`, `inception_v3` or `gpt_175.0B`.
+
+    Raise UnknownHardware if the catalogue does not have it.
+    """
     text = words(name)
     wanted = _ALIASES.get(text, text)
     plain = re.sub(r"(\d)\.0b$", r"\1b", re.sub(r"[ _-]", "", wanted))
@@ -228,11 +234,11 @@ def find_model(name: str) -> Model:
 
 @lru_cache(maxsize=512)
 def samples_per_s(model: Model, gpu: Gpu, precision: str, batch: int) -> float:
-    """What one GPU trains alone: measured, or scaled from what was measured.
+    """Return the samples per second of one GPU alone: measured, or scaled from a measurement.
 
     The work of a step is partly arithmetic and partly memory traffic; a GPU without a measurement
     gets the geometric mean of both ratios to the measured one that is nearest in peak rate. Smaller
-    batches lose what the launch of a step costs: a tenth of the step at a quarter of the batch.
+    batches lose the launch cost of a step: a tenth of the step at a quarter of the batch.
     """
     measured = [
         (find_gpu(name), used, size, rate) for (name, used), (size, rate) in model.rates.items()

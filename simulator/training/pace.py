@@ -1,7 +1,8 @@
-"""The pace of a gang: how long its steps take where it runs, and what it puts on the links.
+"""The pace of a gang: how long its steps take at its place, and its load on the links.
 
-`pace` joins a recipe with a place; what it returns answers in a few multiplications how long a step takes with a given share of the bandwidth between
-nodes, so it can be asked whenever the neighbours on a link change.
+`pace` combines a recipe with a place. The result computes with a few multiplications how long a
+step takes with a given share of the bandwidth between nodes, so it can be called whenever other
+gangs on a link come or go.
 """
 
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import numpy as np
 
 from simulator.collectives.compression import COMPRESSIONS, encode_s, wire_bytes
 from simulator.collectives.parameter_server import asynchronous
-from simulator.constants import FITTED, Constants
+from simulator.hardware.constants import FITTED, Constants
 from simulator.training.checkpoints import pause_share
 from simulator.training.exchange import HOROVOD_CYCLE_S, plan
 from simulator.training.input_pipeline import hand_over_s, input_rates
@@ -26,25 +27,26 @@ from simulator.training.step import Step, step, straggling
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """A recipe in its place."""
+    """The pace of a recipe at a place."""
 
     compute_s: float
     plan: Plan
     lag: float
     micro_batches: int = 1
     input_s: float = 0.0
-    # How long its GPUs wait until a batch is copied to them.
+    # Seconds that GPUs wait until a batch is copied to them.
     hand_s: float = 0.0
-    # What one step trains, over the whole gang.
+    # Samples of one step, over the whole gang.
     samples: float = 0.0
     unit: str = "samples"
-    # Seconds that a step takes longer in the mean for checkpoints and evaluation.
+    # The mean overhead of a step: checkpoints as a share of it, evaluation in seconds.
     pause_share: float = 0.0
     evaluation_s: float = 0.0
-    # A language model's iteration, already whole; then the exchange is part of it.
+    # The parts of a language model's iteration; its exchange is one of them.
     parts: tuple[tuple[str, float], ...] = ()
 
     def step(self, share: float = 1.0) -> Step:
+        """Return one step with a share of the bandwidth between nodes."""
         return step(
             self.compute_s,
             self.plan,
@@ -56,13 +58,13 @@ class Pace:
         )
 
     def step_s(self, share: float = 1.0) -> float:
-        """One step in the mean, with its part of checkpoints and evaluation."""
+        """Return the mean seconds of one step, with its part of checkpoints and evaluation."""
         return (self.step(share).total_s + self.evaluation_s) * (1.0 + self.pause_share)
 
 
 @lru_cache(maxsize=4096)
 def pace(recipe: Recipe, place: Place, constants: Constants = FITTED) -> Pace:
-    """The pace of a recipe in a place; BadRecipe says what cannot be."""
+    """Return the pace of a recipe at a place; raise BadRecipe if the recipe cannot run there."""
     model = check(recipe, place.ranks)
     if is_cut(recipe, model):
         return _language_model(recipe, model, place, constants)
@@ -70,7 +72,7 @@ def pace(recipe: Recipe, place: Place, constants: Constants = FITTED) -> Pace:
 
 
 def gradients(model: Model, bytes_per_param: float) -> Gradients:
-    """Bytes and share of the backward pass, last layer first."""
+    """Return bytes and share of the backward pass of each layer's gradient, last layer first."""
     work = sum(layer.macs for layer in model.layers)
     return tuple(
         (layer.params * bytes_per_param, layer.macs / work) for layer in reversed(model.layers)
@@ -109,7 +111,7 @@ def _data_parallel(recipe: Recipe, model: Model, place: Place, constants: Consta
             handed = hand_over_s(model, batch * recipe.accumulate, pinned=False)
     lag = straggling(place.ranks, place.nodes, recipe.accumulate)
     if scheme is Scheme.PS_ASYNC and place.crosses_network:
-        # Everyone goes at his own pace, so nobody waits for the slowest.
+        # Each client works at its own pace, so no rank waits for the slowest.
         lag = 0.0
         taken = _asynchronous_s(recipe, model, place, compute, wire, constants)
         exchange = replace(exchange, tail_s=taken - compute)
@@ -130,11 +132,11 @@ def _data_parallel(recipe: Recipe, model: Model, place: Place, constants: Consta
 def _asynchronous_s(
     recipe: Recipe, model: Model, place: Place, compute: float, wire: float, constants: Constants
 ) -> float:
-    """The mean time of one client's step, with its wait at the hottest server."""
+    """Return the mean seconds of one client's step, with its wait at the most loaded server."""
     software = Software(servers=recipe.servers)
     who = servers_of(place, place.ranks, constants, software, every_gpu=True)
-    found = asynchronous(model.params * wire, who, model.params_max * wire, compute)
-    return float(place.ranks / np.asarray(found.steps_per_s))
+    pace = asynchronous(model.params * wire, who, model.params_max * wire, compute)
+    return float(place.ranks / np.asarray(pace.steps_per_s))
 
 
 def _evaluation_s(recipe: Recipe) -> float:
@@ -157,7 +159,7 @@ def _language_model(recipe: Recipe, model: Model, place: Place, constants: Const
         precision=precision_of(recipe, model),
     )
     taken = iteration(llm, how, place, constants)
-    # Between nodes move the gradients; what the pipeline sends is little beside them.
+    # Only gradients between nodes are counted; what the pipeline sends is little in comparison.
     across = 2.0 * (data - 1) / data * 2.0 * llm.params / recipe.pipeline if data > 1 else 0.0
     many = place.nodes > 1
     exchange = plan(place, (), Scheme.NONE, constants)

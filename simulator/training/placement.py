@@ -1,4 +1,4 @@
-"""Where a gang runs, as far as its speed depends on it."""
+"""The place of a gang, as far as its speed depends on it."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simulator.collectives import nccl
-from simulator.constants import Constants
+from simulator.hardware.constants import Constants
 from simulator.hardware.gpus import Gpu
 from simulator.hardware.hosts import Host
 from simulator.hardware.links import IntraLink, Wiring
@@ -21,13 +21,13 @@ STAGING_GBS = 12.0
 
 
 class ServedFrom(NamedTuple):
-    """Where the parameter servers of a gang stand."""
+    """The nodes of a gang's parameter servers."""
 
     servers: int
-    # The nodes that hold them, and how many of these hold ranks that compute, too.
+    # The nodes that hold servers, and how many of these also hold ranks that compute.
     nodes: int
     shared: int
-    # The line rate of the slowest of these nodes' NICs together, in GB/s.
+    # The line rate of all NICs of the slowest of these nodes, in GB/s.
     line_gbs: float
 
     @property
@@ -37,7 +37,7 @@ class ServedFrom(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """A gang's nodes, which are alike; `per_node` is what the fullest of them holds."""
+    """The nodes of a gang, which are equal; `per_node` is the ranks of the fullest node."""
 
     gpu: Gpu
     link: IntraLink
@@ -46,7 +46,7 @@ class Place:
     network: Network = field(default_factory=Network)
     host: Host = field(default_factory=Host)
     fabric: Fabric = field(default_factory=Fabric)
-    # None where nothing is known of parameter servers: those of a scheme stand on the gang's nodes.
+    # None if the places of parameter servers are not known: they are then on the gang's nodes.
     served_from: ServedFrom | None = None
 
     @property
@@ -61,17 +61,19 @@ class Place:
 
     @property
     def nvls(self) -> bool:
+        """Whether the switches inside a node reduce (NVLink SHARP)."""
         return self.link.in_switch > 0.0
 
     def intra_gbs(self) -> float:
-        """The bus bandwidth of a ring inside one node."""
+        """The bus bandwidth of a ring inside one node, in GB/s; infinite for one rank."""
         ring = self.link.ring_gbs(self.per_node) if self.per_node > 1 else 0.0
         return ring or float("inf")
 
     def net_gbs(self, constants: Constants, flows: int = 1, *, from_host: bool = False) -> float:
-        """What all NICs of a node give to so many flows at once; infinite on a single node.
+        """Return what all NICs of a node give to `flows` flows at once, in GB/s.
 
-        `from_host` is for data that lies in host memory, where NICs reach it.
+        It is infinite on a single node. `from_host` is for data in host memory, which NICs can
+        reach.
         """
         net = self.network
         if self.nodes <= 1 or net.transport is Transport.NONE:
@@ -83,9 +85,10 @@ class Place:
         return min(TCP_SHARE * net.line_gbs, self.flow_gbs(constants) * max(flows, net.nics))
 
     def flow_gbs(self, constants: Constants) -> float:
-        """What one flow of TCP carries: a host copies it, and copies and wire follow each other.
+        """Return the rate of one TCP flow in GB/s.
 
-        (One stream of iperf on 25 GbE: 1.72 GB/s by this rule, 1.71 measured; four of them 2.6.)
+        A host copies the data, and copy and wire follow each other. (One stream of iperf on 25 GbE:
+        1.72 GB/s by this rule, 1.71 measured; four of them 2.6.)
         """
         net = self.network
         one = 1.0 / (1.0 / net.line_gbs + 1.0 / constants.tcp_copy_gbs)
@@ -93,7 +96,7 @@ class Place:
 
 
 def nccl_ranks(place: Place, *, intra_gbs: float, net_gbs: float, sizes: int = 1) -> nccl.Ranks:
-    """A gang as NCCL sees it, once for each of so many sizes; the rates are those of rings."""
+    """Return a gang as NCCL sees it, repeated for `sizes` sizes; the rates are those of rings."""
     return nccl.ranks_of(
         ranks=np.full(sizes, place.ranks),
         nodes=place.nodes,

@@ -1,8 +1,8 @@
 """Matrix products on a GPU: how much longer small ones take than their arithmetic.
 
-A product is cut into tiles, each computed by one multiprocessor; a tile at the edge costs as much as a
-whole one, and a last wave of tiles that does not fill the GPU as much as a full one (NVIDIA's
-"Matrix Multiplication Background User's Guide" calls it tile and wave quantisation).
+A product is cut into tiles, each computed by one multiprocessor. A tile at the edge costs as much
+as a whole one, and a last wave of tiles that does not fill the GPU costs as much as a full one
+(tile and wave quantisation in NVIDIA's "Matrix Multiplication Background User's Guide").
 """
 
 from math import ceil, sqrt
@@ -12,17 +12,18 @@ TILE = 128
 
 
 def padding(rows: float, columns: float, sms: int) -> float:
-    """The time of a product with so many results over that of its results alone."""
+    """Return the time of a `rows` x `columns` product as a multiple of the time without padding."""
     down, across = ceil(rows / TILE), ceil(columns / TILE)
     waves = ceil(down * across / sms)
     return waves * sms * TILE * TILE / (rows * columns)
 
 
 def dense_s(params: float, rows: float, layers: int, sms: int, flops: float) -> float:
-    """Both passes of so many rows through equal square layers, at a rate that large products reach.
+    """Return the seconds of both passes of `rows` rows through equal square layers.
 
-    Forward, and backward to the layer below, results are rows of a batch; for the gradients of the
-    weights they are the weights, and rows are what is summed over.
+    `flops` is the rate that large products reach. Forward, and backward to the layer below, the
+    results are rows of a batch; for the gradients of the weights the results are the weights, and
+    the sum runs over the rows.
     """
     width = sqrt(params / layers)
     once = 2.0 * params * rows / flops

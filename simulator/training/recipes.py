@@ -1,9 +1,9 @@
-"""What a person says of a training job, and whether the formulas can follow it.
+"""The description of a training job, and the check that the formulas cover it.
 
-What the formula of a recipe does not use is refused, so that no answer seems to depend on it. There
-are two formulas. Data-parallel: every device has the whole model, and gradients are exchanged by a
-scheme. Cut: a language model with more than 1024 hidden units, or with tensor or pipeline
-parallelism, whose gradients are reduced over its replicas by rings.
+A field that the formula of a recipe does not use is refused, so that no result seems to depend on
+it. There are two formulas. Data-parallel: every device has the whole model, and a scheme exchanges
+gradients. Cut: a language model with more than 1024 hidden units, or with tensor or pipeline
+parallelism; rings reduce the gradients over its replicas.
 """
 
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from simulator.training.plans import SCHEMES, SERVED, Scheme
 
 # Bytes on the wire for one parameter's gradient.
 GRADIENT_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 2.0}
-# In what a model that is cut may be computed; the formula's activations have two bytes each.
+# The precisions of a model that is cut; the formula's activations have two bytes each.
 CUT_PRECISIONS = ("fp16", "bf16", "fp8")
 # Schemes that need no GPUs.
 ON_CPUS = SERVED | {Scheme.MPI}
-# Schemes of which it is known what they cost when they do not run beside the backward pass.
+# Schemes whose cost without overlap with the backward pass is known.
 MAY_WAIT = frozenset({Scheme.ALL_REDUCE, Scheme.SHARDED, Scheme.HIERARCHICAL, Scheme.TORUS})
 # Models with more hidden units than this are cut.
 WHOLE_HIDDEN_MAX = 1024
@@ -40,10 +40,10 @@ class BadRecipe(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A training job as a person describes it. Zero, None and the empty text mean what is usual."""
+    """A training job as a user describes it. Zero, None and the empty text mean the default."""
 
     model: str
-    # Usual is fp32, and fp16 for models that are cut.
+    # The default is fp32, and fp16 for models that are cut.
     precision: str = ""
     # Samples of one GPU in one step or micro-batch.
     batch: int = 0
@@ -53,22 +53,22 @@ class Recipe:
     overlap: bool = True
     horovod: bool = False
     servers: int | None = None
-    # Given instead of the catalogue's: seconds that one GPU computes in a step.
+    # Seconds that one GPU computes in a step, instead of the catalogue's value.
     compute_s: float | None = None
-    # Samples are read and prepared; without it they are made up on the device.
+    # Whether samples are read and prepared; otherwise they are generated on the device.
     real_data: bool = False
-    # The next batch is copied to the device while this one computes; without it GPUs wait for that.
+    # Whether the next batch is copied to the device while this one computes; otherwise GPUs wait.
     prefetch: bool = True
     cached: float = 0.0
     tensor: int = 1
     pipeline: int = 1
     global_batch: int = 0
     checkpoint: Checkpointing | None = None
-    # An evaluation of so many seconds after so many steps of training.
+    # An evaluation of `evaluate_s` seconds after every `evaluate_steps` steps.
     evaluate_steps: int = 0
     evaluate_s: float = 0.0
-    # None: GPUs compute. Else every rank computes with so many hardware threads of its node; with 0
-    # the ranks of a node share all that it has.
+    # None: GPUs compute. Otherwise each rank computes with this many hardware threads of its node;
+    # with 0 the ranks of a node share all of them.
     cpus: float | None = None
 
 
@@ -79,11 +79,12 @@ def is_cut(recipe: Recipe, model: Model) -> bool:
 
 
 def precision_of(recipe: Recipe, model: Model) -> str:
+    """Return the precision of a recipe, or the default for its formula."""
     return recipe.precision or ("fp16" if is_cut(recipe, model) else "fp32")
 
 
 def check(recipe: Recipe, gpus: int) -> Model:
-    """The recipe's model, if it can be followed on so many GPUs; BadRecipe if not."""
+    """Return the recipe's model; raise BadRecipe if the recipe cannot be followed on `gpus` GPUs."""
     try:
         model = find_model(recipe.model)
     except UnknownHardware as unknown:
@@ -130,7 +131,9 @@ def _check_on_cpus(recipe: Recipe, model: Model) -> None:
 
 def _check_data_parallel(recipe: Recipe, model: Model) -> None:
     if recipe.global_batch:
-        raise BadRecipe("global_batch", f"{model.name} trains data-parallel; say batch, of one GPU")
+        raise BadRecipe(
+            "global_batch", f"{model.name} trains data-parallel; give batch, the one of a GPU"
+        )
     if recipe.compression == "1bit" and recipe.scheme is not Scheme.ALL_REDUCE:
         raise BadRecipe("scheme", "has no meaning with compression 1bit, which is a scheme itself")
     if recipe.servers is not None and recipe.scheme not in SERVED:
@@ -150,12 +153,12 @@ def _check_cut(recipe: Recipe, model: Model, gpus: int) -> None:
         raise BadRecipe("tensor", f"{problem} (tensor x pipeline)")
     least = gpus // parallel * (recipe.batch or 1)
     if 0 < recipe.global_batch < least:
-        told = f"{recipe.global_batch} is less than one micro-batch for each replica"
-        raise BadRecipe("global_batch", told)
+        problem = f"{recipe.global_batch} is less than one micro-batch for each replica"
+        raise BadRecipe("global_batch", problem)
 
 
 def _refuse_unused(recipe: Recipe, model: Model) -> None:
-    """What the formula of a model that is cut does not know."""
+    """Raise BadRecipe for a field that the formula of a model that is cut does not use."""
     if recipe.precision not in ("", *CUT_PRECISIONS):
         raise BadRecipe("precision", f"of {model.name} must be one of {', '.join(CUT_PRECISIONS)}")
     unused = {

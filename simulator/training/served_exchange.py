@@ -1,26 +1,27 @@
-"""Parameter servers as a gang's exchange: the hottest of them, and the burst at its port."""
+"""The exchange of a gang with parameter servers: the most loaded server, and the burst at its port."""
 
 import numpy as np
 
 from simulator.collectives import parameter_server as ps
 from simulator.collectives.buckets import exposure, fill
-from simulator.constants import Constants
+from simulator.hardware.constants import Constants
 from simulator.hardware.networks import Transport
 from simulator.training.placement import TCP_SHARE, Place
 from simulator.training.plans import Gradients, Plan, Scheme, Software, pieces
 
-# A connection that was idle for a while begins with ten segments again (RFC 6928, RFC 2861); between
-# two steps it is. So many bytes of each client arrive at once.
+# A connection that was idle for a while, as between two steps, begins with ten segments again (RFC
+# 6928, RFC 2861); this many bytes of each client arrive at once.
 BURST_BYTES = 10 * 1448.0
-# There and back through the switches of a rack and two network stacks.
+# A round trip through the switches of a rack and two network stacks.
 ROUND_TRIP_S = 100e-6
 
 
 def incast_s(place: Place, clients: float) -> float:
-    """What the clients' common burst costs a synchronous step at the port of a server.
+    """Return the seconds that the clients' common burst costs a synchronous step.
 
-    It is lost in part where it exceeds what the port and the wire hold, and the last flow of a step
-    then waits for a time-out. Networks with flow control between switches drop nothing.
+    A part of the burst is lost at the port of a server if it exceeds what the port and the wire
+    hold, and the last flow of the step then waits for a time-out. Networks with flow control
+    between switches drop nothing.
     """
     network = place.network
     if network.transport is Transport.RDMA or network.large_packets or place.nodes < 2:
@@ -32,16 +33,16 @@ def incast_s(place: Place, clients: float) -> float:
 def servers_of(
     place: Place, clients: int, constants: Constants, software: Software, *, every_gpu: bool
 ) -> ps.Servers:
-    """The parameter servers of a gang: those it has, or one on every second node.
+    """Return the parameter servers of a gang: those that it has, or one on every second node.
 
     Servers on one node share its NICs. The busiest server is one on a node without clients, and the
-    busiest client one on a node without servers, where there are such nodes.
+    busiest client one on a node without servers, if there are such nodes.
     """
     served = place.served_from
     line = TCP_SHARE * place.network.line_gbs
     rate = constants.ps_server_gbs
     if place.network.large_packets:
-        # What packets cost is little here; the copies remain, as for any flow of TCP.
+        # Packets cost little here; the copies remain, as for any TCP flow.
         rate = max(rate, place.flow_gbs(constants))
     # gRPC goes through the network stack even to a server on the same node.
     loops_back = place.network.transport is Transport.GRPC and place.per_node > 1 and every_gpu
@@ -75,11 +76,11 @@ def served(
     software: Software,
     largest_bytes: float,
 ) -> Plan:
-    """Parameter servers beside the workers.
+    """Return the plan of an exchange with parameter servers.
 
-    When every GPU is a client, parameters are fetched while the forward pass runs. When a node sums
+    When every GPU is a client, parameters are fetched during the forward pass. When a node sums
     first and keeps copies, they are fetched after the step; where tensors are split and pushed and
-    pulled one by one, both ways run beside the backward pass.
+    pulled one by one, both directions overlap with the backward pass.
     """
     size = sum(part for part, _ in gradients)
     every_gpu = scheme is Scheme.PS_GPU or (scheme is Scheme.PS_NODE and place.per_node == 1)
@@ -101,9 +102,9 @@ def served(
 
 
 def server_bytes(place: Place, who: ps.Servers, size: float, hot: ps.Number) -> tuple[float, float]:
-    """Bytes that leave a node with servers, and one with clients, in one way of an exchange.
+    """Return the bytes that leave a node with servers, and one with clients, in one direction.
 
-    Where nothing is known of the servers' nodes every node has both, and the first is 0.
+    If the servers' nodes are not known, every node has both, and the first number is 0.
     """
     if place.served_from is None:
         away = (place.nodes - 1) / place.nodes

@@ -1,4 +1,4 @@
-"""The time of one step of a gang, and where it goes."""
+"""The time of one step of a gang, and its parts."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from simulator.training.stragglers import SIGMA, slowest_on_nodes
 
 # The backward pass does twice the work of the forward pass.
 BACKWARD_SHARE = 2.0 / 3.0
-# How well a compute time must explain a measured one.
+# The relative error at which `compute_from` stops.
 EXACT = 1e-12
 
 
@@ -24,7 +24,10 @@ class Step(NamedTuple):
 
 
 def straggling(ranks: int, nodes: int, micro_batches: int = 1) -> float:
-    """How much longer the slowest rank computes than the mean one: ranks differ, and nodes do."""
+    """Return how much longer the slowest rank computes than the mean, as a share.
+
+    Both ranks and nodes differ.
+    """
     return SIGMA * slowest_on_nodes(ranks, nodes, micro_batches)
 
 
@@ -38,11 +41,11 @@ def step(
     input_s: float = 0.0,
     hand_s: float = 0.0,
 ) -> Step:
-    """One step: `micro_batches` of `compute_s` each, then what of the exchange did not fit beside.
+    """Return one step: `micro_batches` of `compute_s` each, and the exposed part of the exchange.
 
-    `lag` is `straggling`; `share` is the part of its bandwidth between nodes that the gang gets;
+    `lag` is the result of `straggling`; `share` is the gang's share of its bandwidth between nodes;
     `input_s` is how long the input pipeline takes for the samples of one step, and `hand_s` how
-    long the GPUs wait until they have been copied.
+    long the GPUs wait until they are copied.
     """
     slow = 1.0 + lag
     compute = compute_s * micro_batches * slow
@@ -78,10 +81,11 @@ def compute_from(
     input_s: float = 0.0,
     hand_s: float = 0.0,
 ) -> float:
-    """The compute time of one micro-batch that makes a step take as long as was measured.
+    """Return the compute time of one micro-batch with which a step takes `measured_s` seconds.
 
-    `step` grows with it, in pieces of straight lines, so the two are brought together by secants
-    that keep the answer between them: the end that stays counts half, so that both come nearer.
+    The time of a step is piecewise linear and increasing in it, so this inverts `step` by regula
+    falsi in the manner of the Illinois rule: the value at the end that stays is halved, so that both
+    ends converge.
     """
 
     def beyond(compute_s: float) -> float:
@@ -97,11 +101,11 @@ def compute_from(
         return low if under >= 0.0 else high
     for _ in range(60):
         middle = (low * over - high * under) / (over - under)
-        found = beyond(middle)
-        if abs(found) <= EXACT * measured_s:
+        excess = beyond(middle)
+        if abs(excess) <= EXACT * measured_s:
             return middle
-        if found > 0.0:
-            high, over, under = middle, found, 0.5 * under
+        if excess > 0.0:
+            high, over, under = middle, excess, 0.5 * under
         else:
-            low, under, over = middle, found, 0.5 * over
+            low, under, over = middle, excess, 0.5 * over
     return middle

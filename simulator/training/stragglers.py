@@ -1,17 +1,18 @@
-"""A synchronous step takes as long as its slowest rank."""
+"""Stragglers: a synchronous step takes as long as its slowest rank."""
 
 from functools import lru_cache
 from math import hypot, sqrt
 from statistics import NormalDist
 
-# How much ranks, and nodes, differ in the time of a step: standard deviation over mean. The README of
-# Kubeflow's mpi-operator shows tf_cnn_benchmarks at 154.2 images a second with a jitter of 4.0.
+# The variation of ranks, and of nodes, in the time of a step: standard deviation over mean. The
+# README of Kubeflow's mpi-operator shows tf_cnn_benchmarks at 154.2 images per second with a jitter
+# of 4.0.
 SIGMA = 0.026
 
 
 @lru_cache(maxsize=4096)
 def slowest(ranks: int, spare: int = 0) -> float:
-    """The expected largest of so many standard normal draws, in standard deviations (Blom).
+    """Return the expected maximum of `ranks` standard normal draws, in standard deviations (Blom).
 
     With backup workers the step ends with the `ranks`-th of `ranks + spare`.
     """
@@ -23,12 +24,12 @@ def slowest(ranks: int, spare: int = 0) -> float:
 
 @lru_cache(maxsize=4096)
 def slowest_on_nodes(ranks: int, nodes: int, micro_batches: int = 1) -> float:
-    """The same for ranks that differ, on nodes that differ as much, in their standard deviations.
+    """Return the expected maximum for ranks and nodes that vary alike, in standard deviations.
 
-    A node keeps its difference through a step; that of a rank is drawn for every micro-batch, so
-    that many even out. The slowest rank is seldom on the slowest node: a node is as late as the
-    latest of its ranks, which has its own mean and spread, and the latest node counts. (Within 2 %
-    of drawing them, from 16 ranks on 2 nodes to 512 on 128.)
+    The deviation of a node persists through a step; that of a rank is drawn for every micro-batch,
+    so that many average out. The slowest rank is seldom on the slowest node: the time of a node is
+    the maximum over its ranks, which has its own mean and spread, and the maximum over nodes
+    counts. (Within 2 % of simulated draws, from 16 ranks on 2 nodes to 512 on 128.)
     """
     per_node, even = -(-ranks // nodes), 1.0 / sqrt(micro_batches)
     inside = even * slowest(per_node)
@@ -36,11 +37,9 @@ def slowest_on_nodes(ranks: int, nodes: int, micro_batches: int = 1) -> float:
 
 
 def _spread(ranks: int) -> float:
-    """Half of what lies between the quantiles of the largest draw one deviation to each side."""
+    """Return the spread of the maximum of `ranks` draws.
+
+    It is half the distance between the quantiles at plus and minus one standard deviation.
+    """
     high, low = (NormalDist().inv_cdf(NormalDist().cdf(z) ** (1.0 / ranks)) for z in (1.0, -1.0))
     return 0.5 * (high - low)
-
-
-def slowest_exponential(ranks: int) -> float:
-    """The same for exponential tails, in means: the harmonic number."""
-    return sum(1.0 / i for i in range(1, ranks + 1))

@@ -1,10 +1,10 @@
-"""Measured collectives: how long one takes, and the bus bandwidth that large ones tend to."""
+"""Measured collectives: the time of one, and the bus bandwidth for large messages."""
 
 import numpy as np
 
 from simulator.collectives import nccl
 from simulator.collectives.algorithms import butterfly_over_leaves
-from simulator.constants import Constants
+from simulator.hardware.constants import Constants
 from simulator.hardware.networks import Transport
 from simulator.training.exchange import USUAL_LEAF, USUAL_OVERSUBSCRIPTION
 from simulator.training.placement import RDMA_SHARE, TCP_SHARE, nccl_ranks
@@ -13,6 +13,7 @@ from simulator.validation.prediction import Prediction
 
 
 def all_reduce(point: Point, constants: Constants) -> Prediction:
+    """Predict the time of an all-reduce in microseconds."""
     place = place_of(point)
     size = point.number("bytes")
     if size <= 0:
@@ -38,7 +39,7 @@ def all_reduce(point: Point, constants: Constants) -> Prediction:
 
 
 def peak(point: Point) -> Prediction:
-    """The bus bandwidth that large messages tend to."""
+    """Predict the bus bandwidth that large messages approach."""
     place = place_of(point)
     network = place.network
     share = RDMA_SHARE if network.transport is Transport.RDMA else TCP_SHARE

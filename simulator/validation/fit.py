@@ -1,12 +1,13 @@
-"""Fits the constants to a file of measurements, and says how well they carry over.
+"""The fit of the constants to a file of measurements, and cross-validation.
 
-Constants that act on different kinds of points are fitted apart, each block by Nelder and Mead's
-simplex on the mean of absolute logarithmic errors, each counted to at most one half, so that a
-measurement that no model explains does not bend the rest. Nothing is random.
+Constants that act on different kinds of points are fitted separately, each block by the simplex
+search of Nelder and Mead. The loss is the mean absolute logarithmic error, with each error limited
+to one half, so that a measurement that no model explains does not distort the rest. Nothing is
+random.
 
-Left out one at a time, every system is predicted with constants that never saw it. A block whose
-points all come from one system leaves out one series at a time instead. Left out all at once, the
-largest scales are predicted by constants fitted on all that is smaller.
+Leave-one-out: every system is predicted with constants that were fitted without it. A block whose
+points all come from one system leaves out one series at a time instead. Leave-largest-out: the
+largest scales are predicted by constants fitted on all smaller ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,25 +18,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.constants import FITTED, Constants
+from simulator.hardware.constants import FITTED, Constants
 from simulator.validation.points import BadPoint
 from simulator.validation.predict import predict
 from simulator.validation.scores import Case, Validation, summarise, validate
 
 ERROR_MAX = 0.5
-# Points that lost much count half as much again: they are where models differ.
+# Points with a large loss of efficiency count half as much again: models differ on them.
 LOSSY_WEIGHT = 0.5
 ROUNDS = 45
-# Corners whose losses differ by less are one.
+# The search stops when the losses of all corners differ by less.
 CLOSE = 1e-6
 
 
 class Block(NamedTuple):
-    """Constants that are fitted together, and on what."""
+    """Constants that are fitted together, and the cases that they are fitted on."""
 
     names: tuple[str, ...]
     takes: Callable[[Case], bool]
-    # Where else the search begins, as multiples of the start; the lowest loss of all counts.
+    # Additional starting points, as multiples of `start`; the result with the lowest loss is taken.
     also: tuple[tuple[float, ...], ...] = ()
 
 
@@ -55,7 +56,7 @@ BLOCKS = (
     Block(
         ("mpi_hop_us",),
         lambda case: _kind(case) == "allreduce" and _on_cpu(case),
-        # From far above there is no way down: there most errors are counted to their limit.
+        # From far above the search does not descend: most errors are at their limit there.
         also=((0.5,), (0.25,)),
     ),
     Block(
@@ -70,7 +71,7 @@ BLOCKS = (
 
 
 def fit(cases: Sequence[Case], start: Constants = FITTED) -> Constants:
-    """The constants that fit these points best, found from `start`."""
+    """Return the constants that fit these points best, searched from `start`."""
     constants = start
     for block in BLOCKS:
         constants = _fit_block(block, [case for case in cases if block.takes(case)], constants)
@@ -78,7 +79,7 @@ def fit(cases: Sequence[Case], start: Constants = FITTED) -> Constants:
 
 
 def leave_one_out(cases: Sequence[Case], start: Constants = FITTED) -> Validation:
-    """Every point predicted by constants that were fitted without its system."""
+    """Predict every point with constants that were fitted without its system."""
     parts: list[Validation] = []
     for block in BLOCKS:
         own = [case for case in cases if block.takes(case)]
@@ -95,9 +96,9 @@ def leave_one_out(cases: Sequence[Case], start: Constants = FITTED) -> Validatio
 
 
 def leave_largest_out(cases: Sequence[Case], start: Constants = FITTED) -> Validation:
-    """The largest scale of every series, predicted by constants fitted on the smaller ones.
+    """Predict the largest scale of every series with constants fitted on the smaller ones.
 
-    Where each series of a system has one scale, the system's largest is taken; a system that was
+    If each series of a system has one scale, the system's largest is taken; a system that was
     measured at one scale only has none, and stays among the fitted points.
     """
     parts: list[Validation] = []
@@ -111,8 +112,8 @@ def leave_largest_out(cases: Sequence[Case], start: Constants = FITTED) -> Valid
 
 
 def _largest(cases: Sequence[Case]) -> set[str]:
-    """The ids of the points at the largest scale of their series, or else of their system."""
-    found: set[str] = set()
+    """Return the ids of the points at the largest scale of their series, or else of their system."""
+    ids: set[str] = set()
     for system in dict.fromkeys(str(case.point.fields.get("system")) for case in cases):
         own = [case for case in cases if str(case.point.fields.get("system")) == system]
         series = dict.fromkeys(str(case.point.fields.get("series")) for case in own)
@@ -123,8 +124,8 @@ def _largest(cases: Sequence[Case]) -> set[str]:
         several = [part for part in in_series if len({_scale(case) for case in part}) > 1]
         for part in several or ([own] if len({_scale(case) for case in own}) > 1 else []):
             most = max(_scale(case) for case in part)
-            found.update(case.point.id for case in part if _scale(case) == most)
-    return found
+            ids.update(case.point.id for case in part if _scale(case) == most)
+    return ids
 
 
 def _scale(case: Case) -> float:
@@ -151,7 +152,7 @@ def _fit_block(block: Block, cases: Sequence[Case], start: Constants) -> Constan
 
     first = np.log([getattr(start, name) for name in block.names])
     begun = [first, *(first + np.log(factors) for factors in block.also)]
-    # Begun once more where it stopped: a simplex that has shrunk too early opens again.
+    # The search restarts where it stopped: a simplex that shrank too early opens again.
     best = min((simplex(loss, simplex(loss, begin)) for begin in begun), key=loss)
     values = {name: float(f"{getattr(made(best), name):.4g}") for name in block.names}
     return replace(start, **values)
@@ -174,7 +175,7 @@ def _loss(cases: Sequence[Case], constants: Constants) -> float:
 def simplex(
     loss: Callable[[NDArray[np.float64]], float], first: NDArray[np.float64], rounds: int = ROUNDS
 ) -> NDArray[np.float64]:
-    """Nelder and Mead's search for a minimum."""
+    """Minimise `loss` from `first` by the simplex search of Nelder and Mead."""
     corners = [np.array(first)]
     for i in range(len(first)):
         corner = np.array(first)

@@ -1,12 +1,13 @@
-"""Measured iterations of large language models, and published shares of the peak."""
+"""Measured iterations of large language models, and published utilisations (MFU)."""
 
-from simulator.constants import Constants
+from simulator.hardware.constants import Constants
 from simulator.training.llm import Llm, Parallel, iteration
 from simulator.validation.points import BadPoint, Point, place_of
 from simulator.validation.prediction import Prediction
 
 
 def iteration_ms(point: Point, constants: Constants) -> Prediction:
+    """Predict the time of one iteration in milliseconds."""
     place = place_of(point)
     llm = Llm(
         hidden=point.count("hidden"),
@@ -29,7 +30,7 @@ def iteration_ms(point: Point, constants: Constants) -> Prediction:
     return Prediction(point.number("iter_ms"), taken * 1e3, "ms")
 
 
-# Shapes of published runs that name only their size: hidden, layers, heads.
+# Shapes of published runs that state only their size: hidden, layers, heads.
 _SHAPES = {
     1.7: (2304, 24, 24),
     3.6: (3072, 30, 32),
@@ -46,7 +47,7 @@ _SHAPES = {
 
 
 def utilisation(point: Point, constants: Constants) -> Prediction:
-    """Sustained floating-point operations over the peak, counted as the source counts them."""
+    """Predict sustained floating-point operations over the peak, counted as the source counts them."""
     place = place_of(point)
     shaped = {"hidden", "layers"} <= point.fields.keys()
     billions = point.number("params", 0.0 if shaped else None) / 1e9

@@ -1,4 +1,4 @@
-"""Points of a file of measurements, as values; whatever is odd about one stays with that one."""
+"""The points of a file of measurements, as values; an error in one point affects only that point."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,17 +23,17 @@ KINDS = (
     "type_ratio",
 )
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
-# More of anything than a file of measurements can mean.
+# The upper limit of any count in a file of measurements.
 COUNT_MAX = 1_000_000_000
 
 
 class BadPoint(ValueError):
-    """This point cannot be predicted, and why."""
+    """This point cannot be predicted; the message explains why."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A mapping of the file with typed access; every refusal says which field."""
+    """A mapping of the file with typed access; methods raise BadPoint with the name of the field."""
 
     fields: Mapping[str, Any]
 
@@ -50,13 +50,14 @@ class Point:
 
     @cached_property
     def place(self) -> Place:
-        return _found(self)
+        return _resolve_place(self)
 
     @property
     def is_baseline(self) -> bool:
         return self.fields.get("role") == "baseline"
 
     def text(self, name: str, default: str | None = None) -> str:
+        """Return a string that is not empty, or `default` if it is missing."""
         value = self.fields.get(name)
         if isinstance(value, str) and value:
             return value
@@ -65,12 +66,14 @@ class Point:
         return default
 
     def precision(self, default: str) -> str:
+        """Return one of `PRECISIONS`, or `default` if it is missing."""
         name = self.text("precision", default)
         if name not in PRECISIONS:
             raise BadPoint(f"precision is {name!r}; known are {', '.join(PRECISIONS)}")
         return name
 
     def number(self, name: str, default: float | None = None) -> float:
+        """Return a finite number, or `default` if it is missing."""
         value = self.fields.get(name)
         if value is None and default is not None:
             return default
@@ -81,13 +84,14 @@ class Point:
         return float(value)
 
     def size(self, name: str, default: float = 0.0) -> float:
-        """A number that is not negative."""
+        """Return a number that is not negative."""
         value = self.number(name, default)
         if value < 0.0:
             raise BadPoint(f"{name} must not be negative")
         return value
 
     def count(self, name: str, default: int | None = None) -> int:
+        """Return a whole number from 1 to `COUNT_MAX`, or `default` if it is missing."""
         number = self.number(name, None if default is None else float(default))
         value = int(number)
         if value != number:
@@ -98,11 +102,11 @@ class Point:
 
 
 def place_of(point: Point) -> Place:
-    """Where the measurement was made."""
+    """Return the hardware on which the measurement was made."""
     return point.place
 
 
-def _found(point: Point) -> Place:
+def _resolve_place(point: Point) -> Place:
     ranks = point.count("n_gpus")
     nodes = point.count("n_nodes", 1)
     if nodes > ranks:
@@ -115,12 +119,15 @@ def _found(point: Point) -> Place:
         raise BadPoint(str(unknown)) from None
     per_node = point.count("gpus_per_node", -(-ranks // nodes))
     if nodes > 1 and network.transport is Transport.NONE:
-        raise BadPoint("several nodes, and nothing is said of their network (net, net_gbps)")
+        raise BadPoint("several nodes, and their network is not given (net, net_gbps)")
     return Place(gpu, link, ranks, nodes, network, usual_host(gpu.name, per_node, link.name))
 
 
 def _gpu(point: Point, generation: str) -> Gpu:
-    """Where only bandwidth is asked for, the links say enough and the GPU may go unnamed."""
+    """Return the GPU of a point.
+
+    Where only bandwidth is predicted the GPU may be unknown; it then follows from the links.
+    """
     try:
         return find_gpu(point.fields.get("gpu"))
     except UnknownHardware:

@@ -1,12 +1,12 @@
-"""What the model says about a point, from nothing but what a user would know beforehand.
+"""Predictions for points, only from what a user would know beforehand.
 
 For training that is the hardware, the model, the batch, and the series' own baseline for the speed
-of its GPUs; the measured value of the point itself is never looked at.
+of its GPUs; the measured value of the point itself is never used.
 """
 
 from math import inf
 
-from simulator.constants import Constants
+from simulator.hardware.constants import Constants
 from simulator.validation import collective_points, llm_points, training_points
 from simulator.validation.points import BadPoint, Point
 from simulator.validation.prediction import Prediction
@@ -15,16 +15,16 @@ __all__ = ["Prediction", "predict"]
 
 
 def predict(point: Point, baseline: Point | None, constants: Constants) -> Prediction:
-    """The prediction for a point; BadPoint says what about it cannot be predicted."""
+    """Return the prediction for a point; raise BadPoint if it cannot be predicted."""
     try:
-        found = _predicted(point, baseline, constants)
+        prediction = _predicted(point, baseline, constants)
     except ArithmeticError as error:
-        raise BadPoint(f"its numbers are beyond what can be reckoned with ({error})") from None
-    if found.measured <= 0:
+        raise BadPoint(f"its numbers are out of range ({error})") from None
+    if prediction.measured <= 0:
         raise BadPoint("the measured value must be above 0")
-    if not 0.0 < found.predicted < inf:
-        raise BadPoint("nothing in it says how fast this is (intra, net, n_gpus)")
-    return found
+    if not 0.0 < prediction.predicted < inf:
+        raise BadPoint("its fields do not determine a speed (intra, net, n_gpus)")
+    return prediction
 
 
 def _predicted(point: Point, baseline: Point | None, constants: Constants) -> Prediction:

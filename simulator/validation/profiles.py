@@ -1,8 +1,8 @@
-"""Measured throughputs by placement and by type of GPU, as points of the usual form.
+"""Measured throughputs by placement and by type of GPU, converted to points.
 
-Pollux (Qiao et al. 2021) published step times of jobs on every way to spread up to 64 T4 over nodes
-of four; Gavel (Narayanan et al. 2020) steps a second on V100, P100 and K80, in one node and spread
-over many. One GPU of each is the baseline. Only models whose size is known are taken.
+Pollux (Qiao et al. 2021) published step times of jobs for every way to spread up to 64 T4 over
+nodes of four; Gavel (Narayanan et al. 2020) steps per second on V100, P100 and K80, in one node and
+spread over many. One GPU of each is the baseline. Only models whose size is known are taken.
 """
 
 import csv
@@ -18,7 +18,7 @@ from simulator.validation.points import BadPoint
 
 Row = dict[str, Any]
 
-# Folder of Pollux's archive -> name and parameters of what it trains.
+# Folder of Pollux's archive -> name and parameters of its model.
 _POLLUX = {
     "imagenet": ("resnet50", 25.56e6),
     "cifar10": ("resnet18", 11.17e6),
@@ -33,7 +33,10 @@ _SPREAD = "_unconsolidated"
 
 
 def document_of(content: bytes) -> object:
-    """The points in a file: as they are, or made of an archive of Pollux or the rates of Gavel."""
+    """Return the points of a file, converted if it is Pollux's archive or Gavel's rates.
+
+    Raise BadPoint if the file looks like Gavel's rates but has another form.
+    """
     if content[:2] == b"\x1f\x8b":
         content = decompress(content)
     if content[257:262] == b"ustar":
@@ -48,7 +51,7 @@ def document_of(content: bytes) -> object:
 
 
 def pollux_points(archive: bytes) -> list[Row]:
-    """Step times of `placements.csv` and `scalability.csv`, as throughput."""
+    """Return the step times of `placements.csv` and `scalability.csv` as throughput."""
     rows: list[Row] = []
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         names = set(files.getnames())
@@ -81,7 +84,7 @@ def _pollux_rows(model: str, params: float, lines: Iterable[Mapping[str, str]]) 
 
 
 def gavel_points(document: Mapping[str, Any]) -> list[Row]:
-    """Rates of ResNets on one to eight GPUs, packed and spread; and how types compare."""
+    """Return the rates of ResNets on one to eight GPUs, packed and spread, and ratios of GPU types."""
     rows: list[Row] = []
     alone: dict[tuple[str, float], dict[str, float]] = {}
     for kind, jobs in document.items():
@@ -94,11 +97,11 @@ def gavel_points(document: Mapping[str, Any]) -> list[Row]:
         }
         for job, rates in jobs.items():
             name, gpus = literal_eval(job)
-            found = _GAVEL.get(name.partition(" (")[0])
+            known = _GAVEL.get(name.partition(" (")[0])
             steps = rates.get("null") or 0.0
-            if found is None or steps <= 0.0:
+            if known is None or steps <= 0.0:
                 continue
-            model, params = found
+            model, params = known
             batch = float(name.partition("batch size ")[2].rstrip(")"))
             if gpus == 1:
                 alone.setdefault((model, batch), {})[gpu.upper()] = steps
@@ -112,7 +115,7 @@ def gavel_points(document: Mapping[str, Any]) -> list[Row]:
 
 
 def _type_ratios(alone: Mapping[tuple[str, float], Mapping[str, float]]) -> list[Row]:
-    """How much faster one type is than another; only the catalogue's models can be asked."""
+    """Return how much faster one GPU type is than another, for the models of the catalogue."""
     return [
         {
             "id": f"{model}/b{batch:g}/{fast}:{slow}",

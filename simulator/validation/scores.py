@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from simulator.constants import FITTED, NAMES, Constants
+from simulator.hardware.constants import FITTED, NAMES, Constants
 from simulator.validation.points import BadPoint, Point
 from simulator.validation.predict import predict
 
@@ -27,12 +27,12 @@ GROUPS = (
     "time to train",
     "types of GPU",
 )
-# Pairs that differ by less are too close to call.
+# Pairs that differ by less are too close to rank.
 APART = 0.05
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True):
-    """One point: what was measured, what the model says, and the signed relative error."""
+    """One point: the measured value, the predicted value, and the signed relative error."""
 
     id: str
     kind: str
@@ -47,6 +47,8 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
+    """A point that could not be predicted, and why."""
+
     id: str
     system: str
     problem: str
@@ -62,17 +64,20 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
-    """Of pairs of variants that differ by more than 5 %, how many the model ranks rightly."""
+    """Of the pairs of variants that differ by more than 5 %, how many the model ranks correctly."""
 
     pairs: int
     right: int
 
     @property
     def percent(self) -> float:
+        """The share of correctly ranked pairs in percent; 100 without any pair."""
         return 100.0 * self.right / self.pairs if self.pairs else 100.0
 
 
 class Validation(msgspec.Struct, frozen=True, kw_only=True):
+    """The scores of all points, and their summaries."""
+
     points: tuple[Scored, ...]
     failed: tuple[Failed, ...]
     groups: dict[str, Group]
@@ -82,12 +87,17 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Case:
+    """A point to predict, and the baseline of its series."""
+
     point: Point
     baseline: Point | None
 
 
 def read_points(document: object) -> tuple[list[Case], list[Failed]]:
-    """The points to be predicted, each with its series' baseline."""
+    """Return the points to predict, each with the baseline of its series, and the unusable ones.
+
+    Raise BadPoint if the file is not a list of points.
+    """
     rows = document.get("points") if isinstance(document, Mapping) else document
     if not isinstance(rows, list):
         raise BadPoint("the file must be a mapping with a list named points, or such a list")
@@ -107,7 +117,7 @@ def read_points(document: object) -> tuple[list[Case], list[Failed]]:
 def validate(
     cases: Sequence[Case], constants: Constants = FITTED, failed: Sequence[Failed] = ()
 ) -> Validation:
-    """Predicts every point; one that cannot be predicted is named with the reason."""
+    """Predict every point; a point that cannot be predicted is listed with the reason."""
     scored: list[Scored] = []
     problems = list(failed)
     for case in cases:
@@ -125,7 +135,7 @@ def summarise(
     cases: Iterable[Case],
     constants: dict[str, float],
 ) -> Validation:
-    """Means by group, in a fixed order, and how pairs are ranked."""
+    """Return the means by group, in a fixed order, and the ranking of pairs."""
     present = {name for row in scored for name in row.groups}
     points = {case.point.id: case.point for case in cases}
     return Validation(
@@ -190,7 +200,7 @@ def _group(rows: Sequence[Scored]) -> Group:
 
 
 def _ranking(rows: Sequence[Scored], points: Mapping[str, Point]) -> Ranking:
-    """Pairs of ways to do the same: one system, model and number of GPUs, another variant."""
+    """Rank pairs of alternatives: the same system, model and number of GPUs, another variant."""
     alike: dict[tuple[Any, ...], list[Scored]] = {}
     for row in rows:
         fields = points[row.id].fields

@@ -1,7 +1,7 @@
-"""Measured training: throughput beside a baseline, bare efficiencies, and times to train.
+"""Measured training: throughput relative to a baseline, efficiencies, and times to train.
 
-The baseline's throughput gives the compute time of one GPU, by undoing what the model says of the
-baseline's own losses; the point is then predicted from that.
+The baseline's throughput gives the compute time of one GPU, after removal of the losses that the
+model predicts for the baseline itself; the point is then predicted from that.
 """
 
 import re
@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from simulator.constants import Constants
+from simulator.hardware.constants import Constants
 from simulator.hardware.gpus import find_gpu
 from simulator.hardware.names import UnknownHardware
 from simulator.training.exchange import HOROVOD_CYCLE_S, plan
@@ -22,16 +22,18 @@ from simulator.training.step import compute_from, step, straggling
 from simulator.validation.points import BadPoint, Point, place_of
 from simulator.validation.prediction import Prediction
 
-# A batch that nobody stated.
+# The batch where none is stated.
 USUAL_BATCH = 32
-# A network that is not in the catalogue has so many layers, all alike.
+# The number of equal layers of a network that is not in the catalogue.
 UNKNOWN_LAYERS = 20
-# Large products of single precision reach this share of the peak: 7,500 frames a second of the network
-# with 46 million parameters on a K20X, which is the baseline that Seide et al. compare with.
+# Large products of single precision reach this share of the peak: 7,500 frames per second of the
+# network with 46 million parameters on a K20X, which is the baseline of Seide et al.
 DENSE_SHARE = 7500 * 6 * 46e6 / 3.94e12
-# 1-bit SGD computes one half of a batch while the gradient of the other is under way (Seide et al.).
+# 1-bit SGD computes one half of a batch while the gradient of the other is in flight (Seide et
+# al.).
 HALVES = 2
-# AdaGrad reads gradient, parameter and sum of squares, and writes the last two, in single precision.
+# AdaGrad reads gradient, parameter and sum of squares, and writes the last two, in single
+# precision.
 UPDATE_BYTES = 20.0
 IMAGENET = 1_281_167
 # Epochs to the target accuracy at small batches, and how they grow with the global batch; MLPerf's
@@ -40,6 +42,7 @@ EPOCHS = ((4096, 37.0), (16384, 40.0), (32768, 47.0), (65536, 58.0), (131072, 80
 
 
 def throughput(point: Point, baseline: Point, constants: Constants) -> Prediction:
+    """Predict the throughput of a point from that of its baseline."""
     measured = point.number("throughput")
     if baseline.text("unit", "") != point.text("unit", ""):
         raise BadPoint("its unit is not that of its baseline")
@@ -70,7 +73,7 @@ def throughput(point: Point, baseline: Point, constants: Constants) -> Predictio
 
 
 def _rate(point: Point) -> float:
-    """Samples a second."""
+    """Return samples per second."""
     rate = point.number("throughput") * _to_samples(point)
     if rate <= 0:
         raise BadPoint("throughput must be above 0")
@@ -82,7 +85,10 @@ def _to_samples(point: Point) -> float:
 
 
 def _samples(point: Point, baseline: Point | None = None) -> float:
-    """Of one micro-batch of one GPU, in the unit of the throughput; the baseline's if not said."""
+    """Return the samples of one micro-batch of one GPU, in the unit of the throughput.
+
+    The baseline's batch applies if the point states none. Raise BadPoint if it is not above 0.
+    """
     usual = USUAL_BATCH if baseline is None else baseline.number("batch", USUAL_BATCH)
     batch = point.number("batch", usual)
     if batch <= 0:
@@ -105,10 +111,10 @@ def _compute_s(baseline: Point, lone_rate: float, constants: Constants) -> float
 
 
 def _hand_s(point: Point, place: Place, samples: float) -> float:
-    """How long GPUs wait until samples are copied to them.
+    """Return the seconds that GPUs wait until samples are copied to them.
 
     TensorFlow of 2017 fed all GPUs of a node from one process, and MXNet does, from memory that is
-    not pinned and whether samples are real or made up. DALI prefetches to the device.
+    not pinned and for real and synthetic samples alike. DALI prefetches to the device.
     """
     framework, data = point.text("framework", "").lower(), point.text("data", "").lower()
     mxnet = "mxnet" in framework
@@ -136,7 +142,7 @@ def _plan(point: Point, place: Place, constants: Constants) -> Plan:
 
 @lru_cache(maxsize=1024)
 def _gradients(model: str, params: float, each: float) -> Gradients:
-    """By layer for a model of the catalogue; evenly spread for any other."""
+    """Return the gradients by layer for a model of the catalogue; evenly spread for any other."""
     try:
         known = find_model(model)
     except UnknownHardware:
@@ -173,9 +179,9 @@ def _software(point: Point) -> Software:
 
 
 def _input_s(point: Point, baseline: Point, place: Place, batch: float, accumulated: int) -> float:
-    """How long the hosts take to prepare the samples of one step, where samples are real.
+    """Return the seconds in which hosts prepare the samples of one step; 0 for synthetic samples.
 
-    A host prepares at least what the baseline was seen to use. MXNet's benchmark decodes images
+    A host prepares at least what the baseline was observed to use. MXNet's benchmark decodes images
     even where the file calls its data synthetic.
     """
     decodes = point.text("data", "") == "real" or "kvstore" in point.text("framework", "").lower()
@@ -191,7 +197,7 @@ def _input_s(point: Point, baseline: Point, place: Place, batch: float, accumula
 
 
 def _speedup(point: Point, constants: Constants) -> Prediction:
-    """Strong scaling: the batch is cut into as many parts as there are GPUs."""
+    """Predict strong scaling: the batch is divided by the number of GPUs."""
     place, params = place_of(point), point.number("params")
     if params <= 0:
         raise BadPoint("params must be above 0")
@@ -218,7 +224,7 @@ def _speedup(point: Point, constants: Constants) -> Prediction:
 
 
 def efficiency(point: Point, constants: Constants) -> Prediction:
-    """Without a baseline the catalogue says how fast one GPU is."""
+    """Predict an efficiency without a baseline: the catalogue gives the speed of one GPU."""
     place = place_of(point)
     model = _known(point)
     batch = int(point.number("batch", model.batch))
@@ -240,7 +246,7 @@ def _known(point: Point) -> Model:
 
 
 def type_ratio(point: Point) -> Prediction:
-    """How much faster one GPU is than one of another type, by the catalogue alone."""
+    """Predict how much faster one GPU is than one of another type, by the catalogue alone."""
     model, batch = _known(point), int(point.number("batch"))
     precision = point.precision("fp32")
     try:
@@ -252,9 +258,10 @@ def type_ratio(point: Point) -> Prediction:
 
 
 def time_to_train(point: Point, constants: Constants) -> Prediction:
+    """Predict the minutes to train ResNet-50 on ImageNet to the target accuracy."""
     place = place_of(point)
     model = _known(point)
-    # The largest batches that converge well are about 64k; below, GPUs are filled.
+    # The largest batches that converge well are about 64k; below that, GPUs are filled.
     batch = max(1, min(408, 65536 // place.ranks))
     compute = batch / samples_per_s(model, place.gpu, point.precision("fp16"), batch)
     taken = step(

@@ -1,6 +1,6 @@
-"""What a log teaches: what failed, where, by whose doing, and what it cost; and how work arrives.
+"""The analysis of a log: failures by cause, node, user and image, their cost, and how work arrives.
 
-The fits at the end are what a what-if study needs to make more of the same: arrivals, sizes, run
+The fits at the end are the inputs of a what-if study with a similar workload: arrivals, sizes, run
 times, failures of jobs and of nodes.
 """
 

@@ -1,16 +1,16 @@
-"""Losses by what they have in common, jobs that flap, and samples in a few numbers."""
+"""Groups of losses, flapping jobs, and statistics of samples."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from math import log
 from statistics import fmean, median, pstdev, quantiles
 
+from studies.analysis.job_history import JobFacts, Loss
 from studies.analysis.values import Flapping, Group, Spread
-from studies.ledger import JobFacts, Loss
 
 HOUR_S = 3_600.0
 OFFENDERS_MAX = 10
-# A job that restarts this often within an hour flaps.
+# A job that restarts this often within an hour is flapping.
 FLAPS_MIN = 3
 FLAPS_WITHIN_S = 3_600.0
 
@@ -18,12 +18,15 @@ FLAPS_WITHIN_S = 3_600.0
 def grouped(
     lost: Iterable[tuple[JobFacts, Loss]], name_of: Callable[[JobFacts, Loss], str]
 ) -> list[Group]:
-    """The same losses by something they have in common; what has no name is left out."""
-    found = defaultdict[str, list[tuple[JobFacts, Loss]]](list)
+    """Return the losses grouped by `name_of`, at most the `OFFENDERS_MAX` largest groups.
+
+    Losses for which `name_of` returns "" are left out.
+    """
+    by_name = defaultdict[str, list[tuple[JobFacts, Loss]]](list)
     for facts, loss in lost:
         name = name_of(facts, loss)
         if name:
-            found[name].append((facts, loss))
+            by_name[name].append((facts, loss))
     groups = [
         Group(
             name,
@@ -31,7 +34,7 @@ def grouped(
             sum(loss.gpu_s for _, loss in pairs) / HOUR_S,
             len({facts.id for facts, _ in pairs}),
         )
-        for name, pairs in found.items()
+        for name, pairs in by_name.items()
     ]
     return sorted(groups, key=lambda g: (-g.attempts, -g.gpu_hours_lost, g.name))[:OFFENDERS_MAX]
 
@@ -45,7 +48,8 @@ def exit_code(loss: Loss) -> str:
 
 
 def flapping_jobs(facts: Iterable[JobFacts], first: float, last: float) -> list[Flapping]:
-    found = []
+    """Return the jobs with `FLAPS_MIN` restarts within an hour between `first` and `last`."""
+    flapping = []
     for job in facts:
         restarts = [r for r in job.restarts if first <= r.at <= last]
         most = _most_within(sorted(r.at for r in restarts))
@@ -54,7 +58,7 @@ def flapping_jobs(facts: Iterable[JobFacts], first: float, last: float) -> list[
         nodes = Counter(r.node for r in restarts if r.node)
         causes = Counter(r.cause.value for r in restarts)
         node, on_node = nodes.most_common(1)[0] if nodes else ("", 0)
-        found.append(
+        flapping.append(
             Flapping(
                 job=job.name,
                 restarts=len(restarts),
@@ -64,11 +68,11 @@ def flapping_jobs(facts: Iterable[JobFacts], first: float, last: float) -> list[
                 cause=causes.most_common(1)[0][0],
             )
         )
-    return sorted(found, key=lambda f: (-f.restarts, f.job))[:OFFENDERS_MAX]
+    return sorted(flapping, key=lambda f: (-f.restarts, f.job))[:OFFENDERS_MAX]
 
 
 def _most_within(times: Sequence[float]) -> int:
-    """The most of these times that lie in any one window."""
+    """Return the largest number of these times in any window of `FLAPS_WITHIN_S` seconds."""
     most = begin = 0
     for end, at in enumerate(times):
         while at - times[begin] > FLAPS_WITHIN_S:
@@ -78,6 +82,7 @@ def _most_within(times: Sequence[float]) -> int:
 
 
 def spread_of(values: Sequence[float]) -> Spread | None:
+    """Return statistics of a sample; None if it is empty."""
     if not values:
         return None
     logs = [log(max(value, 1e-3)) for value in values]

@@ -1,10 +1,10 @@
-"""What an analysis finds, as values."""
+"""The result types of an analysis."""
 
 from msgspec import Struct
 
 
 class Group(Struct, frozen=True):
-    """Failed attempts that have something in common, and the GPU-hours they had held."""
+    """Failed attempts with a common property, and the GPU-hours that they held."""
 
     name: str
     attempts: int
@@ -13,7 +13,7 @@ class Group(Struct, frozen=True):
 
 
 class NodeRecord(Struct, frozen=True, kw_only=True):
-    """How a node did. `failures_per_gpu_hour` counts failed attempts laid at its door."""
+    """The record of a node. `failures_per_gpu_hour` counts failed attempts attributed to it."""
 
     node: str
     losses: int
@@ -25,7 +25,7 @@ class NodeRecord(Struct, frozen=True, kw_only=True):
 
 
 class Flapping(Struct, frozen=True, kw_only=True):
-    """A job that restarted again and again, where most of it happened, and why."""
+    """A job that restarted repeatedly, the node with the most of its restarts, and the main cause."""
 
     job: str
     restarts: int
@@ -36,7 +36,7 @@ class Flapping(Struct, frozen=True, kw_only=True):
 
 
 class Spread(Struct, frozen=True, kw_only=True):
-    """A sample in a few numbers, and the lognormal with the same logarithms."""
+    """Statistics of a sample, and the parameters of the lognormal distribution fitted to it."""
 
     count: int
     mean: float
@@ -48,15 +48,15 @@ class Spread(Struct, frozen=True, kw_only=True):
 
 
 class Fit(Struct, frozen=True, kw_only=True):
-    """How work arrives and how long it takes, to feed a study with."""
+    """How work arrives and how long it takes, as inputs of a study."""
 
     jobs_per_hour: float
-    # 1 means that arrivals know nothing of each other; more means bursts.
+    # The coefficient of variation: 1 for independent arrivals (Poisson), more for bursts.
     arrival_variation: float | None
     jobs_by_hour_of_day: list[int]
     run_s: Spread | None
     wait_s: Spread | None
-    # Size of a job in GPUs, with fractions -> the part of all jobs.
+    # By size of a job in GPUs, with fractions: the share of all jobs.
     gpus: dict[float, float]
     failed_share_of_attempts: float
     node_mtbf_hours: float | None
@@ -64,10 +64,12 @@ class Fit(Struct, frozen=True, kw_only=True):
 
 
 class EmptySpan(ValueError):
-    """Nothing of the log lies in the span that was asked for."""
+    """No event of the log lies in the requested span."""
 
 
 class Analysis(Struct, frozen=True, kw_only=True):
+    """The result of an analysis of the span from `since` to `until` (UTC seconds)."""
+
     since: float
     until: float
     jobs: int

@@ -1,4 +1,4 @@
-"""The past, carried on by the simulator: as it was, and with a change, side by side."""
+"""Forks: the recorded past continued in the simulator, unchanged and with a change, and compared."""
 
 from studies.fork.changes import Change, ForkError, parse_change
 from studies.fork.fork import Forked, fork

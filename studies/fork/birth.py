@@ -1,21 +1,25 @@
-"""From when on a simulated cluster counts its faults, read off a log that does not name its model.
+"""The origin of a simulated cluster's time, inferred from a log that does not record its model.
 
-A server counts from the first event. Worlds in virtual time may count from 0, as their log's times do.
-The faults that were recorded tell which; where they fit neither, the log is another cluster's.
+A server counts the cluster's time from the first event; simulations in virtual time may count from
+0, as the times of their log do. The recorded faults decide between the two. If they fit neither,
+the log belongs to another cluster.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
 
-from controlplane import events as e
+from controlplane.model import events as e
 from simulator.faults import Fault, node_faults, rack_faults
-from simulator.topology import ClusterModel
+from simulator.network.topology import ClusterModel
 
 CLOSE_S = 1.0
 
 
 def birth_of(model: ClusterModel, events: Sequence[e.Recorded]) -> float | None:
-    """The time at which the cluster's own time was 0; None if its faults are not the log's."""
+    """Return the time at which the cluster's own time was 0.
+
+    None if there are no events, or if the faults of the model do not match the log.
+    """
     if not events:
         return None
     first, last = events[0].at, events[-1].at
@@ -26,7 +30,13 @@ def birth_of(model: ClusterModel, events: Sequence[e.Recorded]) -> float | None:
         for x in events
         if isinstance(x.event, e.NodeLost) and x.event.node in counted and x.at > first + CLOSE_S
     ]
-    # Where there were none, times that are not counted from anywhere are not rounded either.
+    asked = [pair for x in events for pair in _asked_for(x)]
+    lost = [
+        (node, at)
+        for node, at in lost
+        if not _is_near(at, [time for name, time in asked if name == node])
+    ]
+    # Without recorded losses 0 comes first: times that are not shifted are not rounded either.
     for birth in dict.fromkeys((first, 0.0) if lost else (0.0, first)):
         expected = _expected(model, first - birth, last - birth)
         if bool(lost) != any(expected[node] for node in counted):
@@ -36,8 +46,17 @@ def birth_of(model: ClusterModel, events: Sequence[e.Recorded]) -> float | None:
     return None
 
 
+def _asked_for(recorded: e.Recorded) -> list[tuple[str, float]]:
+    """Return the node of a fault that a person asked for, and when it is announced and begins."""
+    event = recorded.event
+    if not isinstance(event, e.FaultInjected) or not event.fault.kind.takes_node:
+        return []
+    begins_at = recorded.at + event.delay_s
+    return [(event.node, begins_at), (event.node, begins_at + event.fault.notice_s)]
+
+
 def _expected(model: ClusterModel, begin_s: float, end_s: float) -> dict[str, list[float]]:
-    """By node, when faults take it between two times, and when that is announced."""
+    """Return by node when faults take it down between two times, and when that is announced."""
     times = defaultdict[str, list[float]](list)
     for fault in _faults(model, end_s):
         if fault.kind.takes_node and begin_s <= fault.at_s <= end_s:
@@ -54,14 +73,14 @@ def _faults(model: ClusterModel, end_s: float) -> list[Fault]:
     streams += [
         rack_faults(rack, tuple(names), model.faults, model.seed) for rack, names in racks.items()
     ]
-    found: list[Fault] = []
+    faults: list[Fault] = []
     for number, stream in enumerate(streams):
         for fault in stream:
-            # Only the script is in no order.
+            # Every stream but the script is in the order of time.
             if fault.at_s > end_s and number > 0:
                 break
-            found.append(fault)
-    return found
+            faults.append(fault)
+    return faults
 
 
 def _is_near(at_s: float, times: Sequence[float]) -> bool:

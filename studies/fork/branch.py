@@ -1,4 +1,4 @@
-"""One future: the engine on the simulator, from the world as it was, asked what was asked."""
+"""One branch of a fork: the engine on the simulator, with the recorded requests."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
@@ -7,28 +7,30 @@ from typing import Any
 
 from simpy.events import Event
 
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.simulated_cluster.cluster import SimulatedCluster
 from adapters.simulated_cluster.recovery import catch_up, pass_until
-from controlplane.commands import AnyCommand
-from controlplane.engine import Answer, Engine, EngineOptions
-from controlplane.errors import Rejected
-from controlplane.events import Recorded
-from controlplane.model import NodeInfo
-from controlplane.ports import Snapshot
-from controlplane.queries import gpus_wanted
-from controlplane.replay import open_snapshot
-from controlplane.world import World
+from controlplane.decisions.step import Answer
+from controlplane.engine import Engine, EngineOptions
+from controlplane.log.replay import open_snapshot
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.commands import AnyCommand
+from controlplane.model.errors import Rejected
+from controlplane.model.events import FaultInjected, Recorded
+from controlplane.model.reasons import LossReason
+from controlplane.ports import StateSnapshot
+from controlplane.queries.queries import gpus_wanted
+from controlplane.state.world import World
 from simulator.faults import Fault, FaultKind, FaultModel, Preset
-from simulator.topology import ClusterModel, Delays, NodeModel
-from simulator.virtual_time import VirtualTime
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import ClusterModel, Delays, NodeModel
 from studies.fork.branch_log import BranchLog
 from studies.fork.past import NodeFault, Simulated, Timed
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A request of the real future that could not be met in this one."""
+    """A recorded request that the engine refused in this branch."""
 
     at: float
     what: str
@@ -37,7 +39,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What happened from the fork on."""
+    """The events of a branch from the fork on, the world at its end, and the refused requests."""
 
     events: Sequence[Recorded]
     world: World
@@ -46,23 +48,23 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a branch is run with."""
+    """The inputs of a branch. Times are UTC seconds."""
 
     at: float
     until: float
-    snapshot: Snapshot
+    snapshot: StateSnapshot
     hash: bytes
     nodes: Sequence[NodeInfo]
     delays: Delays
     seed: int
-    # Under which jobs end by themselves; its faults of nodes are those that really happened.
+    # The preset under which jobs fail by themselves; faults of nodes are those that were recorded.
     preset: Preset | None
     faults: Sequence[NodeFault]
-    # Asked right at the fork, and later.
+    # Commands submitted at the fork, and commands with the times of their submission.
     first: Sequence[AnyCommand]
     asked: Sequence[Timed]
-    # Where the past of the cluster is known: the nodes that are added to it, those whose faults do
-    # not happen, and faults that do. `nodes`, `delays`, `preset` and `faults` are for the others.
+    # For a cluster whose past is known: the nodes added to it, the nodes whose faults are left out,
+    # and additional faults. `nodes`, `delays`, `preset` and `faults` apply to other clusters.
     simulated: Simulated | None = None
     added: Sequence[NodeInfo] = ()
     spared: Sequence[str] = ()
@@ -70,11 +72,11 @@ class Setting:
 
 
 def run_branch(setting: Setting) -> Branch:
-    """Runs to the end."""
+    """Run a branch until `setting.until`."""
     log = BranchLog(setting.snapshot, setting.hash)
     engines: list[Engine] = []
     if setting.simulated is None:
-        # The environment's time is that of the log, so that no time is rounded.
+        # The environment's time equals that of the log, so that no time is rounded.
         origin, env = 0.0, VirtualTime(initial_time=setting.at)
         cluster = SimulatedCluster(env, _model(setting), inherits_at=setting.at)
     else:
@@ -82,19 +84,27 @@ def run_branch(setting: Setting) -> Branch:
         cluster = _replayed(setting, setting.simulated, engines)
         env = cluster.env
     options = EngineOptions(resync_s=None, snapshot_every=None, carries_on=True)
-    engine = Engine(SimpyClock(env, origin=origin), log, cluster, options)
+
+    def inject(batch: Sequence[Recorded]) -> None:
+        for recorded in batch:
+            if isinstance(recorded.event, FaultInjected):
+                cluster.inject(recorded)
+
+    # A cluster whose past is not known fails as its nodes were recorded to fail.
+    on_recorded = None if setting.simulated is None else inject
+    engine = Engine(SimpyClock(env, origin=origin), log, cluster, options, on_recorded)
     engines.append(engine)
     refused: list[Refusal] = []
     as_process(env, engine.run())
     env.process(_people(env, engine, setting, refused, origin))
-    env.run(until=env.timeout(setting.until - setting.at + 1e-6))
+    env.run(until=setting.until - origin + 1e-6)
     return Branch(log.events, engine.world, refused)
 
 
 def _replayed(setting: Setting, past: Simulated, engines: Sequence[Engine]) -> SimulatedCluster:
-    """The simulated cluster as it was at the fork, with what is changed about it.
+    """Return the simulated cluster as it was at the fork, with the changes of `setting`.
 
-    As soon as there is an engine, pools grow by what waits in its world.
+    As soon as there is an engine, pools grow by the GPUs that jobs in its world wait for.
     """
     world = open_snapshot(past.begin).world
     cluster = SimulatedCluster(
@@ -113,12 +123,12 @@ def _replayed(setting: Setting, past: Simulated, engines: Sequence[Engine]) -> S
         if fault.node in known:
             repair_s = None if fault.back_at is None else fault.back_at - fault.at
             strike = partial(cluster.fail_node, fault.node, repair_s)
-            cluster.env.agenda.call_at(fault.at - past.birth, strike)
+            cluster.env.call_at(fault.at - past.birth, strike)
     return cluster
 
 
 def _added(added: Sequence[NodeInfo], model: ClusterModel) -> list[NodeModel]:
-    """More nodes, with the hardware of the one that they are like."""
+    """Return models for the added nodes, with the hardware of the model's first node."""
     pattern = model.nodes[0]
     return [replace(pattern, name=info.name) for info in added]
 
@@ -137,7 +147,7 @@ def _people(
         ask(command)
     for at, command in setting.asked:
         if at - origin > env.now:
-            yield env.timeout(at - origin - env.now)
+            yield env.at(at - origin)
         ask(command)
 
 
@@ -145,7 +155,7 @@ def _model(setting: Setting) -> ClusterModel:
     nodes = tuple(
         NodeModel(
             n.name, n.rack, n.gpus, n.gpu_type, n.gpu_memory_mib, n.labels,
-            # What others have stays theirs, since nothing is known of when they end.
+            # What other programs use stays reserved, because the log does not record when they end.
             resources={name: max(0, left) for name, left in n.offers.items()},
         )
         for n in setting.nodes
@@ -160,19 +170,19 @@ def _without_node_faults(preset: Preset | None) -> Preset | None:
     return None if preset is None else replace(preset, node_rate_day=0.0, slow_rate_day=0.0)
 
 
-# How a simulated cluster tells of a node that it lost; a real one has its own words.
+# The kinds of loss that the simulator repeats; it repeats any other loss as a crash.
 _KINDS = {
-    "was reclaimed": FaultKind.SPOT_RECLAIM,
-    "is down for maintenance": FaultKind.MAINTENANCE,
-    "was given back": FaultKind.GIVEN_BACK,
+    LossReason.RECLAIMED: FaultKind.SPOT_RECLAIM,
+    LossReason.MAINTENANCE: FaultKind.MAINTENANCE,
+    LossReason.GIVEN_BACK: FaultKind.GIVEN_BACK,
 }
 
 
 def _fault(fault: NodeFault, fork_at: float) -> Fault:
-    """A fault from before the fork is one that has been under way for a while."""
+    """Return the fault in simulated time; a fault from before the fork began 1 s before it."""
     at = max(fault.at, fork_at - 1.0)
     repair_s = None if fault.back_at is None else fault.back_at - at
-    told = fault.message.removeprefix(f"node {fault.node} ")
-    kind = next((kind for words, kind in _KINDS.items() if told.startswith(words)), FaultKind.CRASH)
-    cause = told.removeprefix("crashed").removeprefix(": ")
+    loss = fault.loss
+    kind = FaultKind.CRASH if loss is None else _KINDS.get(loss.reason, FaultKind.CRASH)
+    cause = "" if loss is None else loss.detail
     return Fault(at_s=at, node=fault.node, repair_s=repair_s, kind=kind, cause=cause)

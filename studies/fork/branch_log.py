@@ -1,17 +1,18 @@
-"""A log that goes on where another one stood: its past is a snapshot, its future a list."""
+"""An event log that continues another one: its past is a snapshot, its future a list."""
 
 from collections.abc import Sequence
 
-from controlplane.codec import Row, to_rows
-from controlplane.errors import LogConflict
-from controlplane.events import Recorded
-from controlplane.ports import Head, Snapshot
+from controlplane.log.codec import to_rows
+from controlplane.model.errors import LogConflict
+from controlplane.model.events import Recorded
+from controlplane.model.rows import Row
+from controlplane.ports import Head, StateSnapshot
 
 
 class BranchLog:
-    """The log of one branch. Nothing here suspends, so it works under SimPy."""
+    """The log of one branch. No method suspends, so it works under SimPy."""
 
-    def __init__(self, past: Snapshot, hash: bytes) -> None:
+    def __init__(self, past: StateSnapshot, hash: bytes) -> None:
         self._past = past
         self._hash = hash
         self._epoch = 0
@@ -22,7 +23,7 @@ class BranchLog:
         return await self.head()
 
     async def head(self) -> Head:
-        # Nobody but an engine that starts asks, before there is anything to hash.
+        # Only an engine that starts calls this, before there is an event to hash.
         position = self._past.position + len(self.events)
         return Head(position, self._hash, self._epoch)
 
@@ -38,9 +39,9 @@ class BranchLog:
         rows = to_rows(self.events[: first + limit], self._hash)
         return rows[first:]
 
-    async def save_snapshot(self, snapshot: Snapshot) -> None: ...
+    async def save_snapshot(self, snapshot: StateSnapshot) -> None: ...
 
-    async def latest_snapshot(self, at_most: int | None = None) -> Snapshot | None:
+    async def latest_snapshot(self, at_most: int | None = None) -> StateSnapshot | None:
         return self._past
 
     async def close(self) -> None: ...

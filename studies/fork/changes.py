@@ -1,37 +1,41 @@
-"""What a fork may change: settings, nodes and faults. Each change says itself in words."""
+"""The changes that a fork may make: settings, nodes and faults, and a text for each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace as changed
 
-from controlplane import commands as c
-from controlplane.model import NodeInfo
-from controlplane.sharing import Queue
-from controlplane.world import World
+from controlplane.decisions.queue_admin import name_problems
+from controlplane.model import commands as c
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.policy import Policy, Queue
+from controlplane.state.world import World
 from studies.fork.past import NodeFault
 
 T = TypeVar("T", bound=Struct)
 
 ACTOR = "fork"
-SETTABLE = "policy=DISCIPLINE, policy.FIELD=VALUE, queue.NAME.FIELD=VALUE"
+SETTABLE = (
+    "policy=DISCIPLINE, policy.FIELD=VALUE, queue.NAME.FIELD=VALUE, "
+    "job.NAMESPACE/NAME.priority=N, job.NAMESPACE/NAME.queue=NAME"
+)
 
 
 class ForkError(ValueError):
-    """The fork cannot be made; says why."""
+    """The fork cannot be made; the message explains why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Everything that is to be otherwise in the second branch."""
+    """Everything that differs in the second branch."""
 
     settings: tuple[tuple[str, str], ...] = ()
     nodes_added: int = 0
     cordoned: tuple[str, ...] = ()
-    # Nodes whose later faults do not happen; "all" stands for every node.
+    # Nodes whose later faults are left out; "all" means every node.
     without_faults: tuple[str, ...] = ()
     faults: tuple[NodeFault, ...] = field(default=())
 
@@ -39,14 +43,19 @@ class Change:
     def is_none(self) -> bool:
         return self == Change()
 
-    def told(self) -> list[str]:
-        told = [f"{name} = {value}" for name, value in self.settings]
+    def describe(self) -> list[str]:
+        """Return one text for each part of the change."""
+        lines = [f"{name} = {value}" for name, value in self.settings]
         if self.nodes_added:
-            told.append(f"{self.nodes_added} more nodes")
-        told += [f"node {name} takes no new work" for name in self.cordoned]
-        told += [f"no fault of {name}" for name in self.without_faults]
-        told += [f"node {x.node} fails at {x.at:.0f}" for x in self.faults]
-        return told
+            lines.append(f"{self.nodes_added} more nodes")
+        lines += [f"node {name} takes no new work" for name in self.cordoned]
+        lines += [f"no fault of {_any(name)}" for name in self.without_faults]
+        lines += [f"node {x.node} fails at {x.at:.0f}" for x in self.faults]
+        return lines
+
+
+def _any(name: str) -> str:
+    return "any node" if name == "all" else name
 
 
 def parse_change(
@@ -57,12 +66,12 @@ def parse_change(
     without_fault: Sequence[str] = (),
     with_fault: Sequence[NodeFault] = (),
 ) -> Change:
-    """A change from what a person wrote; raises ForkError with what is wrong with it."""
+    """Return the change that a user wrote; raise ForkError if a part of it is invalid."""
     pairs = []
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
-            raise ForkError(f"{text!r} is no setting; write NAME=VALUE")
+            raise ForkError(f"{text!r} is not a setting; write NAME=VALUE")
         pairs.append((name.strip(), value.strip()))
     if add_nodes < 0:
         raise ForkError("nodes can only be added")
@@ -70,10 +79,13 @@ def parse_change(
 
 
 def commands_of(change: Change, world: World) -> list[c.AnyCommand]:
-    """What is asked at the fork so that the settings take effect; raises ForkError."""
+    """Return the commands that make the settings take effect at the fork; raise ForkError."""
     asked: list[c.AnyCommand] = []
     policy, queues = world.policy, dict(world.queues)
     for name, value in change.settings:
+        if name.startswith("job."):
+            asked.append(_amendment(name, value, world))
+            continue
         match name.split("."):
             case ["policy"]:
                 policy = _with_field(policy, "discipline", value, name)
@@ -84,6 +96,9 @@ def commands_of(change: Change, world: World) -> list[c.AnyCommand]:
                 queues[queue] = _with_field(known, ".".join(path), value, name)
             case _:
                 raise ForkError(f"{name!r} cannot be set; what can: {SETTABLE}")
+    named: tuple[Policy | Queue, ...] = (policy, *queues.values())
+    for problem in (problem for settings in named for problem in name_problems(settings)):
+        raise ForkError(problem)
     if policy != world.policy:
         asked.append(c.SetPolicy(id="fork-policy", actor=ACTOR, policy=policy))
     for name, wanted in queues.items():
@@ -95,8 +110,38 @@ def commands_of(change: Change, world: World) -> list[c.AnyCommand]:
     return asked
 
 
+def _amendment(name: str, value: str, world: World) -> c.AmendJob:
+    """Return the command that gives a job another priority or queue; raise ForkError."""
+    job, _, field = name.removeprefix("job.").rpartition(".")
+    namespace, _, plain = job.rpartition("/")
+    known = world.job(namespace or "default", plain)
+    if field not in ("priority", "queue"):
+        raise ForkError(f"{name!r} cannot be set; of a job, its priority and its queue can")
+    if known is None:
+        raise ForkError(f"there was no job {job!r} then")
+    changes: dict[str, Any] = {field: value}
+    if field == "priority":
+        try:
+            changes = {field: int(value)}
+        except ValueError:
+            raise ForkError(f"{name}: {value!r} is not a whole number") from None
+    elif value not in world.queues:
+        raise ForkError(f"{name}: there was no queue {value!r} then")
+    return c.AmendJob(
+        id=f"fork-job-{known.id}-{field}",
+        actor=ACTOR,
+        namespace=known.namespace,
+        name=known.name,
+        **changes,
+    )
+
+
 def _with_field(value: T, path: str, text: str, name: str) -> T:
-    """The same policy or queue with one field, or one field of a field, changed."""
+    """Return the policy or queue with one field, or one field of a field, changed.
+
+    `path` is the field, `text` its new value, `name` the full setting for messages. Raise ForkError
+    if there is no such field or the value does not fit.
+    """
     field, _, rest = path.partition(".")
     if field not in value.__struct_fields__ or field == "name":
         known = ", ".join(x for x in value.__struct_fields__ if x != "name")
@@ -115,7 +160,7 @@ def _with_field(value: T, path: str, text: str, name: str) -> T:
 
 
 def _choices(hint: object) -> str:
-    """What may be said where one of a few words is wanted."""
+    """Return the permitted values of an enum field as text, or "" for any other type."""
     for kind in (hint, *get_args(hint)):
         if isinstance(kind, type) and issubclass(kind, StrEnum):
             return f"it is one of {', '.join(kind)}"
@@ -123,7 +168,7 @@ def _choices(hint: object) -> str:
 
 
 def _plain(text: str) -> object:
-    """A list where there are commas, else the text itself; numbers are made of it as needed."""
+    """Return a list if `text` has commas, else `text`; msgspec converts it to numbers as needed."""
     return [part.strip() for part in text.split(",")] if "," in text else text
 
 
@@ -133,7 +178,10 @@ def _require_node(world: World, name: str) -> None:
 
 
 def nodes_with(change: Change, world: World) -> list[NodeInfo]:
-    """The cluster's nodes, and as many more as are to be added: like the first one."""
+    """Return the cluster's nodes and the added ones, which copy the first.
+
+    Raise ForkError if there is no node to copy.
+    """
     nodes = [node.info for node in world.nodes.values() if not node.removed]
     if not change.nodes_added:
         return nodes
@@ -150,7 +198,10 @@ def _named(info: NodeInfo, name: str) -> NodeInfo:
 
 
 def faults_with(change: Change, faults: Sequence[NodeFault], world: World) -> list[NodeFault]:
-    """The faults that happen in a changed future. What was down at the fork comes back then."""
+    """Return the faults of the changed branch; a node that was down at the fork still comes back.
+
+    Raise ForkError if the change names a node that did not exist.
+    """
     for node in change.without_faults:
         if node != "all":
             _require_node(world, node)

@@ -1,32 +1,33 @@
-"""Two futures side by side: what became of each job, what it cost, and where they part."""
+"""The comparison of two branches: the outcome of each job, the cost, and the first difference."""
 
 from collections.abc import Sequence
 from itertools import takewhile, zip_longest
 
 from msgspec import Struct
 
-from controlplane import events as e
-from controlplane.difference import Said
-from controlplane.recalling import is_input
-from studies.ledger import JobFacts, Ledger
+from controlplane.audit.recorded_commands import is_input
+from controlplane.audit.redecide import EventShown
+from controlplane.model import events as e
+from studies.analysis.job_history import JobFacts, JobHistories
 
-# Times that are closer than this are the same. A recorded time is rounded to a quarter of a
-# microsecond, and what follows from rounded times drifts by as much with every step.
+# Times closer than this count as equal. A recorded time is rounded to a quarter of a microsecond,
+# and times computed from rounded times drift by as much with every step.
 SAME_S = 1e-3
 
 
 class Parting(Struct, frozen=True):
-    """The first instant that is not the same in both, and of each the first event that only it has
-    then; null where it has none.
+    """The first instant at which two histories differ, and an event of each at that instant.
+
+    The events are the first that the other history does not have then; null where there is none.
     """
 
     at: float
-    one: Said | None
-    other: Said | None
+    one: EventShown | None
+    other: EventShown | None
 
 
 class JobApart(Struct, frozen=True, kw_only=True):
-    """A job that went otherwise. Times are UTC seconds, or null for what did not happen."""
+    """A job with different outcomes. Times are UTC seconds, or null for what did not happen."""
 
     job: str
     started_at: tuple[float | None, float | None]
@@ -39,6 +40,8 @@ class JobApart(Struct, frozen=True, kw_only=True):
 
 
 class Totals(Struct, frozen=True, kw_only=True):
+    """The totals of one branch."""
+
     jobs: int
     started: int
     succeeded: int
@@ -52,22 +55,21 @@ class Totals(Struct, frozen=True, kw_only=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
+    """Two branches: their totals, the first difference, and the jobs that differ."""
+
     one: Totals
     other: Totals
     parting: Parting | None
     jobs: list[JobApart]
 
-    @property
-    def is_same(self) -> bool:
-        return self.parting is None
-
 
 def compare(
-    one: tuple[Sequence[e.Recorded], Ledger],
-    other: tuple[Sequence[e.Recorded], Ledger],
+    one: tuple[Sequence[e.Recorded], JobHistories],
+    other: tuple[Sequence[e.Recorded], JobHistories],
     *,
     gpu_hour_price: float,
 ) -> Comparison:
+    """Compare two branches, each given by its events and its job histories."""
     return Comparison(
         one=totals(one[1], gpu_hour_price),
         other=totals(other[1], gpu_hour_price),
@@ -77,48 +79,52 @@ def compare(
 
 
 def part(one: Sequence[e.Recorded], other: Sequence[e.Recorded]) -> Parting | None:
-    """Where two histories first differ, or None where they are the same to their ends.
+    """Return where two histories first differ, or None if they are equal to their ends.
 
-    Said of each is the first that only it has then; that may be nothing.
+    `one` and `other` of the result are the first events that only one history has at that instant;
+    either may be None.
     """
     for index, (mine, theirs) in enumerate(zip_longest(one, other)):
         if mine is None or theirs is None or not is_same(mine, theirs):
             at = min(x.at for x in (mine, theirs) if x is not None)
-            found, others = _then(one[index:], at), _then(other[index:], at)
-            mine, theirs = _only(found, others), _only(others, found)
+            ours, others = _then(one[index:], at), _then(other[index:], at)
+            mine, theirs = _only(ours, others), _only(others, ours)
             if mine is None and theirs is None:
-                # The same in another order.
-                mine, theirs = found[0], others[0]
-            return Parting(at, _said(mine), _said(theirs))
+                # The same events in another order.
+                mine, theirs = ours[0], others[0]
+            return Parting(at, _shown(mine), _shown(theirs))
     return None
 
 
 def _then(events: Sequence[e.Recorded], at: float) -> list[e.Recorded]:
-    """What comes at this instant, of events in order."""
+    """Return the leading events that are not later than `at` (within `SAME_S`)."""
     return list(takewhile(lambda x: x.at <= at + SAME_S, events))
 
 
 def _only(mine: Sequence[e.Recorded], theirs: Sequence[e.Recorded]) -> e.Recorded | None:
-    """The first that the others do not have."""
+    """Return the first event of `mine` that `theirs` does not have, or None."""
     return next((x for x in mine if not any(is_same(x, other) for other in theirs)), None)
 
 
 def part_in_decisions(one: Sequence[e.Recorded], other: Sequence[e.Recorded]) -> Parting | None:
-    """The same for decisions alone: what was asked differs where something was changed."""
+    """Return where the decisions first differ, or None.
+
+    Inputs are left out, because the change of a fork itself makes them differ.
+    """
     mine = [x for x in one if not is_input(x)]
     theirs = [x for x in other if not is_input(x)]
     return part(mine, theirs)
 
 
 def is_same(mine: e.Recorded, theirs: e.Recorded) -> bool:
-    """Whether both say the same, to the millisecond."""
+    """Whether two events are equal, with times compared to the millisecond."""
     if abs(mine.at - theirs.at) > SAME_S or type(mine.event) is not type(theirs.event):
         return False
     return mine.event == theirs.event or _alike(mine.event, theirs.event)
 
 
 def _alike(mine: object, theirs: object) -> bool:
-    """Equal but for the rounding of times within."""
+    """Whether two values are equal except for the rounding of times in them."""
     if isinstance(mine, float) and isinstance(theirs, float):
         return abs(mine - theirs) <= SAME_S
     if isinstance(mine, Struct) and type(mine) is type(theirs):
@@ -129,14 +135,15 @@ def _alike(mine: object, theirs: object) -> bool:
     return mine == theirs
 
 
-def _said(recorded: e.Recorded | None) -> Said | None:
-    return None if recorded is None else Said(type(recorded.event).__name__, recorded.event)
+def _shown(recorded: e.Recorded | None) -> EventShown | None:
+    return None if recorded is None else EventShown(type(recorded.event).__name__, recorded.event)
 
 
-def totals(ledger: Ledger, gpu_hour_price: float) -> Totals:
-    facts = list(ledger.jobs.values())
+def totals(histories: JobHistories, gpu_hour_price: float) -> Totals:
+    """Return the totals of a branch; `gpu_hour_price` is the cost of one GPU-hour."""
+    facts = list(histories.jobs.values())
     waits = [x.wait_s for x in facts if x.wait_s is not None]
-    hours = ledger.gpu_s / 3600
+    hours = histories.gpu_s / 3600
     return Totals(
         jobs=len(facts),
         started=len(waits),
@@ -146,13 +153,13 @@ def totals(ledger: Ledger, gpu_hour_price: float) -> Totals:
         preemptions=sum(x.preemptions for x in facts),
         wait_s_mean=sum(waits) / len(waits) if waits else None,
         gpu_hours=hours,
-        gpu_hours_lost=ledger.lost_gpu_s / 3600,
+        gpu_hours_lost=histories.lost_gpu_s / 3600,
         cost=hours * gpu_hour_price,
     )
 
 
-def _apart(one: Ledger, other: Ledger) -> list[JobApart]:
-    """Jobs with another story, those whose end moved most first."""
+def _apart(one: JobHistories, other: JobHistories) -> list[JobApart]:
+    """Return the jobs that differ, those whose end moved most first."""
     ids = [*one.jobs, *(job for job in other.jobs if job not in one.jobs)]
     apart = [
         _job_apart(one.jobs.get(job), other.jobs.get(job))

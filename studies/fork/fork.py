@@ -1,23 +1,33 @@
-"""The question and its answer: what would have happened otherwise.
+"""Forks: what would have happened with another policy, other nodes or other faults.
 
-The real past up to an instant, and from there two futures in the simulator: one with a change, and
-beside it a control without. Both are asked the same and suffer the same faults as really happened.
-How far the control is from what really happened is the model's error, and is told with the answer.
+A fork takes the recorded past up to an instant and continues it with two branches in the simulator:
+one with the change, and a control without it. Both receive the recorded requests and suffer the
+recorded faults of nodes. The distance between the control and what really happened is the error of
+the model, and the answer reports it.
+
+  log ----------------+------------------> what really happened
+                      |                        ^ model error
+                      +--> control (one) ------+
+                      |                        | comparison
+                      +--> change (other) -----+
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from controlplane import events as e
-from controlplane.job import Phase
-from controlplane.obstacles import in_words
-from controlplane.ports import LogReader, Snapshot
-from controlplane.replay import open_snapshot, take_snapshot
-from controlplane.state import State
-from controlplane.world import World
-from simulator.topology import ClusterModel
+from controlplane.log.replay import open_snapshot
+from controlplane.log.snapshots import take_snapshot
+from controlplane.messages import obstacle_text
+from controlplane.model import events as e
+from controlplane.model.phases import Phase
+from controlplane.ports import LogReader, StateSnapshot
+from controlplane.state.state import State
+from controlplane.state.world import World
+from simulator.network.topology import ClusterModel
+from studies.analysis.job_history import JobHistories
 from studies.fork.branch import Branch, Setting, run_branch
 from studies.fork.changes import Change, ForkError, commands_of, faults_with, nodes_with
 from studies.fork.comparison import (
@@ -30,13 +40,12 @@ from studies.fork.comparison import (
 from studies.fork.learned import Learned, is_as_written
 from studies.fork.past import NodeFault, Origin, look_back
 from studies.fork.timing import delays_of
-from studies.ledger import Ledger
 
 
 class ModelError(Struct, frozen=True, kw_only=True):
-    """How far the control is from what really happened."""
+    """The distance between the control and what really happened."""
 
-    # Whether it is the same, event for event, to the millisecond; and where not, the first place.
+    # Whether both are the same, event for event, to the millisecond; if not, the first difference.
     is_exact: bool
     parting: Parting | None
     # Over jobs that started or ended in both, in seconds.
@@ -48,21 +57,21 @@ class ModelError(Struct, frozen=True, kw_only=True):
 
 
 class Forked(Struct, frozen=True, kw_only=True):
-    """The two futures: `one` is the control, `other` the branch with the change."""
+    """The answer: `one` of the comparison is the control, `other` the branch with the change."""
 
     at: float
     until: float
     changes: list[str]
     comparison: Comparison
-    # The first decision at which they part: what was asked differs where something was changed.
+    # The first decision that differs. Inputs are left out: the change itself makes them differ.
     first_decision: Parting | None
     error: ModelError
-    # Whether jobs work as they say, or as long as they really did.
+    # Where the work of jobs comes from: their workloads as written, or learned from the log.
     work: str
     refused: list[str]
-    # What people call the jobs.
+    # The names of the jobs by id, as NAMESPACE/NAME.
     names: dict[str, str]
-    # Jobs that are set aside at the end of the branch with the change, and why.
+    # Jobs that are unschedulable at the end of the branch with the change, and why.
     unschedulable: list[str] = []
 
 
@@ -75,11 +84,13 @@ async def fork(
     model: ClusterModel | None = None,
     gpu_hour_price: float = 2.0,
 ) -> Forked:
-    """Forks a log at an instant. Without `until`, as far as the log goes.
+    """Fork a log at the instant `at` and run it until `until`, or as far as the log goes.
 
-    A log of a simulated cluster names its model; `model` is for one that does not. The past is then
-    replayed on that model, and running jobs go on as far as they were, at the pace of their places.
-    Without any, work and delays are taken from the log.
+    A log of a simulated cluster records its model; `model` is for a log that does not. The past is
+    then replayed on that model, and running jobs continue from their progress, at the pace of their
+    places. Without a model, work and delays are learned from the log. `gpu_hour_price` is the cost
+    of one GPU-hour. Raise ForkError if the log has no event before `at`, if `until` is not after
+    `at`, or if the change is invalid.
     """
     origin = await look_back(log, at=at, until=until, model=model)
     if origin.snapshot.position == 0:
@@ -89,19 +100,42 @@ async def fork(
     return run_fork(origin, change or Change(), model, gpu_hour_price)
 
 
+class Branches(NamedTuple):
+    """Both branches of a fork, and their comparison."""
+
+    forked: Forked
+    control: Branch
+    changed: Branch
+
+
 def run_fork(
     origin: Origin, change: Change, model: ClusterModel | None, gpu_hour_price: float
 ) -> Forked:
-    real = _ledger(origin, origin.real)
+    """Run the control and the changed branch, and compare them."""
+    return run_branches(origin, change, model, gpu_hour_price).forked
+
+
+def run_branches(
+    origin: Origin,
+    change: Change,
+    model: ClusterModel | None,
+    gpu_hour_price: float,
+    *,
+    on_branch: Callable[[], None] = lambda: None,
+) -> Branches:
+    """Run the control and the changed branch, and compare them; call `on_branch` after each."""
+    real = _histories(origin, origin.real)
     as_written = origin.simulated is not None or is_as_written(real)
     learned = Learned(real, trusts=as_written, trains=origin.simulated is not None)
     control = run_branch(_setting(origin, Change(), model, learned))
+    on_branch()
     changed = control if change.is_none else run_branch(_setting(origin, change, model, learned))
-    one, other = _ledger(origin, control.events), _ledger(origin, changed.events)
-    return Forked(
+    on_branch()
+    one, other = _histories(origin, control.events), _histories(origin, changed.events)
+    forked = Forked(
         at=origin.at,
         until=origin.until,
-        changes=change.told(),
+        changes=change.describe(),
         comparison=compare(
             (control.events, one), (changed.events, other), gpu_hour_price=gpu_hour_price
         ),
@@ -115,11 +149,12 @@ def run_fork(
             **{x.id: x.name for x in (*one.jobs.values(), *other.jobs.values())},
         },
     )
+    return Branches(forked, control, changed)
 
 
 def _set_aside(world: World) -> list[str]:
-    jobs = [world.jobs[job] for job in sorted(world.by_phase[Phase.UNSCHEDULABLE])]
-    return [f"{j.namespace}/{j.name}: {in_words(j.obstacle)}" for j in jobs if j.obstacle]
+    jobs = [world.jobs[job] for job in sorted(world.phases.by_phase[Phase.UNSCHEDULABLE])]
+    return [f"{j.namespace}/{j.name}: {obstacle_text(j.obstacle)}" for j in jobs if j.obstacle]
 
 
 def _names(origin: Origin) -> dict[str, str]:
@@ -127,13 +162,13 @@ def _names(origin: Origin) -> dict[str, str]:
     return {job.id: f"{job.namespace}/{job.name}" for job in world.jobs.values()}
 
 
-def _ledger(origin: Origin, events: Sequence[e.Recorded]) -> Ledger:
+def _histories(origin: Origin, events: Sequence[e.Recorded]) -> JobHistories:
     world = open_snapshot(origin.snapshot).world
     unfinished = [job for job in world.jobs.values() if not job.finished]
-    ledger = Ledger(None)
-    kept = Ledger(world, origin.at)
-    ledger.jobs = {job.id: kept.jobs[job.id] for job in unfinished}
-    return ledger.hear_all(events).close(origin.until)
+    histories = JobHistories(None)
+    kept = JobHistories(world, origin.at)
+    histories.jobs = {job.id: kept.jobs[job.id] for job in unfinished}
+    return histories.hear_all(events).close(origin.until)
 
 
 def _setting(
@@ -141,9 +176,9 @@ def _setting(
 ) -> Setting:
     world = open_snapshot(origin.snapshot).world
     delays = delays_of(origin.real) if model is None else model.delays
-    # Nodes that joined later are there from the beginning, but down.
+    # Nodes that joined later exist from the beginning, but are down until then.
     joining = {x.name: (at, x) for at, x in reversed(origin.joined) if x.name not in world.nodes}
-    absent = [NodeFault(float("-inf"), name, "", at) for name, (at, _) in joining.items()]
+    absent = [NodeFault(float("-inf"), name, None, at) for name, (at, _) in joining.items()]
     faults = faults_with(change, origin.faults, world)
     down = {f.node for f in faults if f.at == float("-inf")}
     silent = [n.name for n in world.nodes.values() if not n.ready and not n.removed]
@@ -167,16 +202,16 @@ def _setting(
     )
 
 
-def _with_work(snapshot: Snapshot, learned: Learned) -> Snapshot:
+def _with_work(snapshot: StateSnapshot, learned: Learned) -> StateSnapshot:
     opened = open_snapshot(snapshot)
     return take_snapshot(State(learned.image(opened.world.image())), opened.hash)
 
 
-# What a process records of itself, which a branch has no reason to.
+# Events that a process records about itself; a branch has no such process.
 _OF_PROCESSES = (e.EngineStarted, e.ClusterModelled, e.TimePassed)
 
 
-def _error(origin: Origin, control: Branch, real: Ledger, one: Ledger) -> ModelError:
+def _error(origin: Origin, control: Branch, real: JobHistories, one: JobHistories) -> ModelError:
     happened = [x for x in origin.real if not isinstance(x.event, _OF_PROCESSES)]
     parting = part(happened, control.events)
     starts = _distances(real, one, "started_at")
@@ -197,7 +232,7 @@ def _error(origin: Origin, control: Branch, real: Ledger, one: Ledger) -> ModelE
     )
 
 
-def _distances(real: Ledger, one: Ledger, name: str) -> list[float]:
+def _distances(real: JobHistories, one: JobHistories, name: str) -> list[float]:
     pairs = [
         (getattr(facts, name), getattr(one.jobs[job], name))
         for job, facts in real.jobs.items()

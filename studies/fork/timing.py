@@ -1,17 +1,20 @@
-"""How long ranks take to come up and to go away on a cluster of which only the log is known."""
+"""Start and stop delays of ranks, estimated from the log of a cluster."""
 
 from collections.abc import Iterable
 from statistics import median, quantiles
 
-from controlplane import events as e
-from simulator.topology import Delays
+from controlplane.model import events as e
+from simulator.network.topology import Delays
 
 SAMPLES_MIN = 20
 _STOPPERS = (e.JobRestarting, e.JobSuspended, e.JobCancelled, e.JobFailed)
 
 
 def delays_of(events: Iterable[e.Recorded]) -> Delays:
-    """Delays such as were seen: the quickest tenth is the start, what is more is jitter."""
+    """Return delays estimated from the events; defaults where there are fewer than `SAMPLES_MIN`.
+
+    The start delay is the first decile of the observed delays; the rest is modelled as jitter.
+    """
     placed: dict[str, float] = {}
     stopped: dict[str, float] = {}
     starts: list[float] = []

@@ -1,1 +1,1 @@
-"""The report: one page that opens without a network."""
+"""The report of a study: one HTML page that needs no network."""

@@ -1,4 +1,4 @@
-"""Pictures of who was where and when: a heat map of nodes, a Gantt chart of jobs."""
+"""Charts of places and times: a heat map of nodes, a Gantt chart of jobs."""
 
 from collections.abc import Sequence
 from html import escape
@@ -10,7 +10,7 @@ from studies.report.units import duration, nice_ticks, time_ticks
 def heat_map(
     rows: Sequence[Sequence[float]], names: Sequence[str], bin_s: float, *, title: str
 ) -> str:
-    """Shares from 0 to 1, one row a node (or group of nodes), time to the right."""
+    """Draw shares from 0 to 1, with one row for each node or group of nodes, and time to the right."""
     cell_h = max(3, min(14, 420 // max(1, len(rows))))
     height = cell_h * len(rows) + BOTTOM
     width = WIDTH - LEFT - RIGHT
@@ -47,14 +47,17 @@ def heat_map(
 
 
 def _heat(level: float) -> str:
-    """From pale to deep blue."""
+    """Return a colour from pale (0) to deep blue (1)."""
     low, high = (224, 236, 254), (23, 60, 150)
     mixed = [round(a + (b - a) * level) for a, b in zip(low, high, strict=True)]
     return "#" + "".join(f"{c:02x}" for c in mixed)
 
 
 def gantt(bars: Sequence[Sequence[object]], begin: float, length: float) -> str:
-    """Attempts as bars packed into lanes, as high as their GPUs count on a log scale; waits pale."""
+    """Draw attempts as bars in lanes, coloured by their number of GPUs.
+
+    The wait before an attempt is a thin pale line.
+    """
     lanes: list[float] = []
     drawn = []
     frame = Frame(begin, begin + length, 0.0, 1.0)
@@ -71,16 +74,16 @@ def gantt(bars: Sequence[Sequence[object]], begin: float, length: float) -> str:
         lanes[lane] = min(end, begin + length) + length / 400
         y = lane * lane_h
         x0, x1 = frame.x(max(begin, start)), frame.x(min(begin + length, end))
-        told = f"job {name}: {gpus} GPUs, waited {duration(start - submit)}, ran {duration(end - start)}"
+        text = f"job {name}: {gpus} GPUs, waited {duration(start - submit)}, ran {duration(end - start)}"
         if start > first:
             drawn.append(
                 f'<rect x="{frame.x(first):.1f}" y="{y + 3}" width="{frame.x(start) - frame.x(first):.1f}" '
-                f'height="2" class="waited"><title>{escape(told)}</title></rect>'
+                f'height="2" class="waited"><title>{escape(text)}</title></rect>'
             )
         colour = "#dc2626" if outcome in (2, 3) else _size_colour(float(str(gpus)))
         drawn.append(
             f'<rect x="{x0:.1f}" y="{y}" width="{max(0.8, x1 - x0):.1f}" height="{lane_h - 1.5}" '
-            f'fill="{colour}"><title>{escape(told)}</title></rect>'
+            f'fill="{colour}"><title>{escape(text)}</title></rect>'
         )
     height = max(60, lane_h * len(lanes) + BOTTOM)
     drawn += [

@@ -1,10 +1,10 @@
-"""A study's result as one page for people: what was found first, how sure it is, and then why."""
+"""The result of a study as one HTML page: findings first, then their certainty, then the details."""
 
 from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
 
-from studies.answers.goodput import PARTS
+from studies.metrics.goodput import PARTS
 from studies.report import maps, svg
 from studies.report.findings import findings
 from studies.report.style import CSS
@@ -18,21 +18,22 @@ PART_COLOURS = {
     "checkpointing": ("writing checkpoints", "#84cc16"),
     "start_up": ("start-up", "#0ea5e9"),
     "lost": ("lost to restarts", "#dc2626"),
-    "held_idle": ("held, but idle", "#f59e0b"),
+    "held_idle": ("allocated, but idle", "#f59e0b"),
     "fragmented": ("blocked by fragmentation", "#9333ea"),
-    "reserved": ("too few for whoever is next", "#a8a29e"),
-    "idle": ("free, nobody waiting", "#dbe3ee"),
+    "reserved": ("free, but too few for the next job", "#a8a29e"),
+    "idle": ("free, no job waiting", "#dbe3ee"),
     "down": ("down or not rented", "#475569"),
 }
 
 
 def page(result: dict[str, Any], *, title: str = "What if") -> str:
+    """Return the HTML page for the result document of a study."""
     scenarios: list[dict[str, Any]] = result["scenarios"]
     sections = [
         _cards(scenarios[0]),
-        _section("What was found", "", _list(findings(result))),
+        _section("Findings", "", _list(findings(result))),
         _section(
-            "Side by side",
+            "Comparison of the scenarios",
             _how_sure(result["replications"]),
             comparison_table(result),
         ),
@@ -44,20 +45,20 @@ def page(result: dict[str, Any], *, title: str = "What if") -> str:
         ),
         _section(
             "Use over time",
-            "GPUs in use, GPUs on nodes that take work, and GPUs that people waited for"
+            "GPUs in use, GPUs on schedulable nodes, and GPUs that waiting jobs request"
             + (", in the first replication." if result["replications"] > 1 else "."),
             _tabs("use", scenarios, _use),
         ),
         _waiting(scenarios),
         _nodes(scenarios),
         _section(
-            "Who ran when",
-            "A window of the study: each bar is an attempt, with the wait before it as a thin line.",
+            "Gantt chart",
+            "A part of the study. Each bar is one attempt of a job; the thin line before it is its wait.",
             _tabs("gantt", scenarios, _gantt),
         ),
         _section(
-            "Who waited longest",
-            "With what they waited for, where the control plane was asked to record reasons.",
+            "Longest waits",
+            "The jobs that waited longest, with the reasons if the study recorded them.",
             _tabs("longest", scenarios, lambda s: waits_table(s["replication_0"])),
         ),
         refused_table(scenarios),
@@ -69,8 +70,8 @@ def page(result: dict[str, Any], *, title: str = "What if") -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(title)}</title><style>{CSS}{_tab_rules(len(scenarios))}</style></head>"
         f"<body><main><header><h1>{escape(title)}</h1>{_lead(result)}</header>{body}"
-        "<footer>Made by Muster: its own control plane, scheduler and state machines, in virtual "
-        "time. The numbers are in result.json beside this page.</footer></main></body></html>\n"
+        "<footer>Made by Muster: its control plane and scheduler ran in virtual time. All numbers "
+        "are in result.json next to this page.</footer></main></body></html>\n"
     )
 
 
@@ -78,10 +79,10 @@ def _lead(result: dict[str, Any]) -> str:
     first = result["scenarios"][0]
     summary, workload = first["replication_0"], first["scenario"]["workload"]
     name = workload["path"].rsplit("/", 1)[-1]
-    told = f"{summary['jobs']:,} jobs of {name}"
+    text = f"{summary['jobs']:,} jobs of {name}"
     count = len(result["scenarios"])
     runs = count * result["replications"]
-    return f'<p class="lead">{escape(told)} · {some(count, "scenario")} · {some(runs, "run")}</p>'
+    return f'<p class="lead">{escape(text)} · {some(count, "scenario")} · {some(runs, "run")}</p>'
 
 
 def _cards(base: dict[str, Any]) -> str:
@@ -101,8 +102,8 @@ def _cards(base: dict[str, Any]) -> str:
     return f'<p class="lead">The base: {escape(base["name"])}</p><div class="cards">{drawn}</div>'
 
 
-def _section(title: str, told: str, body: str) -> str:
-    lead = f"<p>{escape(told)}</p>" if told else ""
+def _section(title: str, intro: str, body: str) -> str:
+    lead = f"<p>{escape(intro)}</p>" if intro else ""
     return f"<section><h2>{escape(title)}</h2>{lead}{body}</section>" if body else ""
 
 
@@ -112,15 +113,17 @@ def _list(items: Sequence[str]) -> str:
 
 def _how_sure(replications: int) -> str:
     if replications == 1:
-        return "One run each, of the trace as it is: no statement about chance."
+        return (
+            "One run of the original trace for each scenario, so there are no confidence intervals."
+        )
     return (
-        f"Means of {replications} replications with 95 % intervals; differences from the base are "
-        "taken pair by pair under the same random numbers, and coloured only where they are clear."
+        f"Means of {replications} replications with 95 % confidence intervals. Differences from the "
+        "base are paired: both runs use the same random numbers. Only significant ones are coloured."
     )
 
 
 def _capacity(result: dict[str, Any]) -> str:
-    """Wait against capacity, one line a policy, where the study has several sizes."""
+    """Draw the wait against capacity, one line for each policy; "" if the study has only one size."""
     lines: dict[str, list[tuple[float, dict[str, Any]]]] = {}
     for entry in result["scenarios"]:
         gpus = entry["replication_0"]["gpus"]
@@ -154,13 +157,11 @@ def _capacity(result: dict[str, Any]) -> str:
         markers=True,
         limit=limit,
     )
-    return _section(
-        "Wait against capacity", "What one more node buys, and where it stops to.", chart
-    )
+    return _section("Wait against capacity", "How much each further node shortens the wait.", chart)
 
 
 def _but_cluster(entry: dict[str, Any]) -> str:
-    """What else tells the scenario from others."""
+    """Return the fields of a scenario except its cluster, as the name of a line."""
     scenario = entry["scenario"]
     parts = [scenario["policy"]]
     load = scenario["workload"]["load"]
@@ -188,17 +189,17 @@ def _goodput(scenarios: Sequence[dict[str, Any]]) -> str:
 
 
 def _use(scenario: dict[str, Any]) -> str:
-    told = scenario["replication_0"]["over_time"]
-    times, span = told["t_s"], told["bin_s"] * len(told["t_s"])
+    series = scenario["replication_0"]["over_time"]
+    times, span = series["t_s"], series["bin_s"] * len(series["t_s"])
     ticks = [(at, duration(at)) for at in time_ticks(span)]
-    top = max([*told["offered_gpus"], 1.0])
-    waiting = [min(x, 1.5 * top) for x in told["waiting_gpus"]]
+    top = max([*series["offered_gpus"], 1.0])
+    waiting = [min(x, 1.5 * top) for x in series["waiting_gpus"]]
     return svg.line_chart(
         [
-            svg.Series("in use", times, told["used_gpus"], filled=True),
-            svg.Series("on nodes that take work", times, told["offered_gpus"], dashed=True,
+            svg.Series("in use", times, series["used_gpus"], filled=True),
+            svg.Series("on schedulable nodes", times, series["offered_gpus"], dashed=True,
                        colour="#64748b"),
-            svg.Series("asked for by those who wait (cut off at the top)", times, waiting,
+            svg.Series("requested by waiting jobs (cut off at the top)", times, waiting,
                        colour="#ea580c"),
         ],
         x_label="time since the first submission",
@@ -209,25 +210,25 @@ def _use(scenario: dict[str, Any]) -> str:
 
 def _waiting(scenarios: Sequence[dict[str, Any]]) -> str:
     tabs = _tabs("sizes", scenarios, lambda s: group_table(s["replication_0"]))
-    return _section("Who waited how long", "By size of job, user and queue.", tabs)
+    return _section("Waits and completion times", "By size of job, user and queue.", tabs)
 
 
 def _nodes(scenarios: Sequence[dict[str, Any]]) -> str:
     shown = [s for s in scenarios if s["replication_0"]["over_time"].get("heat")]
     if not shown:
         return ""
-    told = "How full each node was; below it, the share of free GPUs that lie on partly used nodes."
-    return _section("Node by node", told, _tabs("heat", shown, _heat))
+    intro = "How full each node was. Below: the share of free GPUs that are on partly used nodes."
+    return _section("Use by node", intro, _tabs("heat", shown, _heat))
 
 
 def _heat(scenario: dict[str, Any]) -> str:
-    told = scenario["replication_0"]["over_time"]
-    span = told["bin_s"] * len(told["t_s"])
+    series = scenario["replication_0"]["over_time"]
+    span = series["bin_s"] * len(series["t_s"])
     drawn = maps.heat_map(
-        told["heat"], told["heat_rows"], told["bin_s"], title="nodes over time (dark: full)"
+        series["heat"], series["heat_rows"], series["bin_s"], title="nodes over time (dark: full)"
     )
     return drawn + svg.line_chart(
-        [svg.Series("free GPUs on partly used nodes", told["t_s"], told["scattered_share"],
+        [svg.Series("free GPUs on partly used nodes", series["t_s"], series["scattered_share"],
                     colour="#9333ea", filled=True)],
         x_label="time since the first submission",
         y_label="share of free GPUs",
@@ -237,17 +238,19 @@ def _heat(scenario: dict[str, Any]) -> str:
 
 
 def _gantt(scenario: dict[str, Any]) -> str:
-    told = scenario["replication_0"]["gantt"]
-    drawn = maps.gantt(told["bars"], told["begin_s"], told["length_s"])
-    if told["shown"] < told["of"]:
-        drawn += f"<p>The {told['shown']:,} largest of {told['of']:,} attempts in this window.</p>"
+    window = scenario["replication_0"]["gantt"]
+    drawn = maps.gantt(window["bars"], window["begin_s"], window["length_s"])
+    if window["shown"] < window["of"]:
+        drawn += (
+            f"<p>The {window['shown']:,} largest of {window['of']:,} attempts in this window.</p>"
+        )
     return drawn
 
 
 def _tabs(
     name: str, scenarios: Sequence[dict[str, Any]], draw: Callable[[dict[str, Any]], str]
 ) -> str:
-    """One scenario at a time, chosen by radio buttons: no script is needed."""
+    """Show one scenario at a time, selected by radio buttons: no script is needed."""
     shown = scenarios[:SHOWN_MAX]
     if len(shown) == 1:
         return draw(shown[0])
@@ -258,7 +261,7 @@ def _tabs(
     )
     panes = "".join(f'<div class="pane-{i}">{draw(s)}</div>' for i, s in enumerate(shown))
     more = len(scenarios) - len(shown)
-    note = f"<p>{more} more of them in result.json.</p>" if more > 0 else ""
+    note = f"<p>result.json has {more} more scenarios.</p>" if more > 0 else ""
     return f'<div class="tabs">{keys}{panes}</div>{note}'
 
 
@@ -270,21 +273,21 @@ def _tab_rules(count: int) -> str:
 
 
 def _limits(result: dict[str, Any]) -> str:
-    """What the study does not know."""
+    """List the assumptions of the study."""
     base = result["scenarios"][0]
     scenario, summary = base["scenario"], base["replication_0"]
-    told = [
-        "Jobs run as long as the trace says, whatever they run on; nobody submits less because the "
-        "queue is long, or more because it is short.",
+    assumptions = [
+        "A job runs as long as in the trace, on any hardware. Users submit the same jobs at the same "
+        "times, however long the queue is.",
         f"Starting a gang takes {duration(scenario['start_s'])}"
         + ("" if scenario["faults"]["node_mtbf_s"] else "; no node ever fails")
         + ".",
     ]
     if result["replications"] > 1:
-        told.append(
-            "Replications draw the trace's days again with replacement (or come from a generator "
-            "fitted to it): they show how much chance there is within what was recorded, and "
-            "nothing of what never happened in it."
+        assumptions.append(
+            "Replications resample the days of the trace with replacement (or come from a generator "
+            "fitted to it). They show the variation within the recorded workload, and nothing "
+            "that it does not contain."
         )
-    told += [escape(note) for note in summary["notes"]]
-    return _section("What this study assumes", "", _list(told))
+    assumptions += [escape(note) for note in summary["notes"]]
+    return _section("What this study assumes", "", _list(assumptions))

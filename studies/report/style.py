@@ -1,4 +1,4 @@
-"""How the page looks."""
+"""The style sheet of the page."""
 
 CSS = """
 :root { --ink:#0f172a; --soft:#475569; --line:#e2e8f0; --paper:#fff; --wash:#f8fafc; --accent:#2563eb;

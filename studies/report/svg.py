@@ -1,4 +1,4 @@
-"""Pictures as SVG text: lines and stacked bars, and what all pictures share. No script is needed."""
+"""Charts as SVG text: lines, stacked bars, and what all charts share. No script is needed."""
 
 from collections.abc import Callable, Sequence
 from html import escape
@@ -7,14 +7,14 @@ from typing import NamedTuple
 from studies.report.units import duration, duration_ticks, nice_ticks, short
 
 PALETTE = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#dc2626", "#0891b2", "#ca8a04", "#64748b")
-# On these, white letters cannot be read.
+# White text is not legible on these colours.
 PALE = ("#dbe3ee",)
 WIDTH, HEIGHT = 860, 300
 LEFT, RIGHT, TOP, BOTTOM = 74, 16, 14, 42
 
 
 class Series(NamedTuple):
-    """Points of one line; with `low` and `high` a band of uncertainty around it."""
+    """The points of one line; with `low` and `high`, a confidence band around it."""
 
     name: str
     xs: Sequence[float]
@@ -27,7 +27,7 @@ class Series(NamedTuple):
 
 
 class Frame:
-    """Where data stands on paper."""
+    """The mapping from data to coordinates of the picture."""
 
     def __init__(self, x0: float, x1: float, y0: float, y1: float, height: int = HEIGHT) -> None:
         self.x0, self.x1, self.y0, self.y1, self.height = x0, max(x1, x0 + 1e-9), y0, y1, height
@@ -51,7 +51,7 @@ def line_chart(
     markers: bool = False,
     limit: tuple[float, str] | None = None,
 ) -> str:
-    """`limit` is a level that matters, drawn across with its name."""
+    """Draw lines; `limit` is a level to mark with a line across and its name."""
     tops = [y for s in series for y in (*s.ys, *(h for h in s.high if h is not None))]
     top = max([*tops, *([limit[0]] if limit else [])], default=1.0) or 1.0
     xs = [x for s in series for x in s.xs] or [0.0, 1.0]
@@ -150,7 +150,7 @@ def _axes(
 def stacked_bars(
     rows: Sequence[tuple[str, Sequence[float]]], parts: Sequence[tuple[str, str]]
 ) -> str:
-    """Shares of 1 as one bar a row; `parts` are names and colours."""
+    """Draw shares of 1 as one bar for each row; `parts` are names and colours."""
     height = 26 * len(rows) + 8
     drawn = []
     for number, (name, shares) in enumerate(rows):
@@ -159,10 +159,10 @@ def stacked_bars(
         for (part, colour), share in zip(parts, shares, strict=True):
             width = share * (WIDTH - 230 - RIGHT)
             if width > 0.3:
-                told = f"{name}: {part} {100 * share:.1f} %"
+                text = f"{name}: {part} {100 * share:.1f} %"
                 drawn.append(
                     f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="19" fill="{colour}">'
-                    f"<title>{escape(told)}</title></rect>"
+                    f"<title>{escape(text)}</title></rect>"
                 )
                 if width > 40 and colour not in PALE:
                     drawn.append(

@@ -1,4 +1,4 @@
-"""The page's tables."""
+"""The tables of the page."""
 
 from collections.abc import Callable, Sequence
 from html import escape
@@ -6,7 +6,7 @@ from typing import Any
 
 from studies.report.units import duration, money, percent, short
 
-# Measure, heading, how it is told, and whether less of it is better.
+# Measure, heading, formatter, and whether a smaller value is better.
 COLUMNS: tuple[tuple[str, str, Callable[[float | None], str], bool], ...] = (
     ("wait_p50_s", "median wait", duration, True),
     ("wait_p90_s", "p90 wait", duration, True),
@@ -41,16 +41,16 @@ def _cell(
     entry: dict[str, Any],
     name: str,
     title: str,
-    tell: Callable[[float | None], str],
+    text_of: Callable[[float | None], str],
     less_is_better: bool,
 ) -> str:
     value = entry["measures"][name]
-    text = tell(value["mean"])
+    text = text_of(value["mean"])
     small = []
     if value["low"] is not None:
-        # None of these can be negative, and no share above 1, whatever a symmetrical interval says.
-        high = min(1.0, value["high"]) if tell is percent else value["high"]
-        small.append(f"{tell(max(0.0, value['low']))} to {tell(high)}")
+        # No measure is negative and no share is above 1, but a symmetrical interval may be.
+        high = min(1.0, value["high"]) if text_of is percent else value["high"]
+        small.append(f"{text_of(max(0.0, value['low']))} to {text_of(high)}")
     difference = entry.get("against_base", {}).get(name)
     kind = ""
     if difference is not None and difference["relative"] is not None:
@@ -89,17 +89,16 @@ def _groups(title: str, groups: Sequence[dict[str, Any]]) -> str:
 
 def waits_table(summary: dict[str, Any]) -> str:
     head = (
-        "<th>job</th><th>GPUs</th><th>submitted at</th><th>waited</th>"
-        '<th class="left">for what</th>'
+        '<th>job</th><th>GPUs</th><th>submitted at</th><th>waited</th><th class="left">reasons</th>'
     )
     rows = [
         f"<tr><td>{escape(job['id'])}</td><td>{job['gpus']:,}</td>"
         f"<td>{duration(job['submitted_s'])}</td>"
-        f"<td>{duration(job['wait_s'])}{'' if job['started'] else ' and on'}</td>"
+        f"<td>{duration(job['wait_s'])}{'' if job['started'] else ' so far'}</td>"
         f'<td class="left">{escape(_reasons(job["reasons_s"]))}</td></tr>'
         for job in summary["longest_waits"][:10]
     ]
-    return _table(head, rows) if rows else "<p>Nobody waited.</p>"
+    return _table(head, rows) if rows else "<p>No job waited.</p>"
 
 
 def _reasons(reasons: dict[str, float]) -> str:

@@ -1,4 +1,4 @@
-"""Numbers as people say them."""
+"""Numbers as text for readers."""
 
 import math
 
@@ -6,12 +6,12 @@ MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
 
 
 def some(number: int, noun: str) -> str:
-    """A number of things, in words: 1 job, 2 jobs."""
+    """Return a count with its noun: `1 job`, `2 jobs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float | None) -> str:
-    """`45 s`, `12 min`, `3.4 h`, `5.2 d`."""
+    """Format seconds as `45 s`, `12 min`, `3.4 h` or `5.2 d`; `-` for None and NaN."""
     if seconds is None or seconds != seconds:
         return "-"
     size = abs(seconds)
@@ -22,7 +22,7 @@ def duration(seconds: float | None) -> str:
 
 
 def short(value: float | None) -> str:
-    """Three digits that matter, and thousands set apart."""
+    """Format a number with three significant digits and thousands separators; `-` for None and NaN."""
     if value is None or value != value:
         return "-"
     size = abs(value)
@@ -42,7 +42,7 @@ def money(value: float | None) -> str:
 
 
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers from low to high, about so many."""
+    """Return about `count` round numbers from `low` to `high`."""
     if not high > low:
         return [low]
     raw = (high - low) / count
@@ -56,7 +56,7 @@ def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def time_ticks(span_s: float, count: int = 6) -> list[float]:
-    """Round times from 0 to the span."""
+    """Return at most `count` + 1 round times from 0 to `span_s` seconds."""
     steps = (60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 2 * DAY, 5 * DAY)
     more = (7 * DAY, 14 * DAY, 30 * DAY, 90 * DAY, 365 * DAY)
     step = next((s for s in (*steps, *more) if span_s / s <= count), span_s)
@@ -64,7 +64,7 @@ def time_ticks(span_s: float, count: int = 6) -> list[float]:
 
 
 def duration_ticks(top_s: float, count: int = 5) -> list[float]:
-    """Round durations from 0 to at least the top, in the unit in which people would say it."""
+    """Return round durations from 0 to at least `top_s` seconds, in a fitting unit."""
     unit = next((u for u in (DAY, HOUR, MINUTE) if top_s >= 2 * u), 1.0)
     step = (nice_ticks(0.0, top_s / unit, count)[1:] or [1.0])[0] * unit
     return [i * step for i in range(int(top_s / step) + 2)]

@@ -1,1 +1,1 @@
-"""Workloads: recorded ones in the forms their owners publish, and synthetic ones like them."""
+"""Workloads: public traces in their published formats, and synthetic workloads fitted to them."""

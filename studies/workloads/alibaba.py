@@ -1,7 +1,8 @@
 """Alibaba's traces: PAI (2020), openb (2023) and Lingjun (2023).
 
-PAI and Lingjun are folders of tables, of which the one with jobs and the one with their parts are
-needed. A part of a GPU stays a part; beyond one GPU it is rounded up, and the notes count those.
+PAI and Lingjun are folders of tables; the table of jobs and the table of their parts are read. A
+request for a part of one GPU stays a part; a fractional request beyond one GPU is rounded up, and
+the notes count these.
 """
 
 import math
@@ -11,15 +12,15 @@ from typing import Any
 
 import msgspec
 
-from controlplane.devices import WHOLE
-from controlplane.model import in_gpus
+from controlplane.model.values import in_gpus
+from controlplane.state.devices import WHOLE
 from studies.workloads.collecting import Collector
 from studies.workloads.csv_trace import Table, open_text
 from studies.workloads.moments import seconds
 from studies.workloads.shares import Part, written
 from studies.workloads.trace import BadTrace, Trace
 
-# PAI's tables are published without a header line; the headers are files of their own.
+# PAI's tables are published without a header line; the headers are in separate files.
 PAI_JOBS = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
 PAI_TASKS = (
     "job_name", "task_name", "inst_num", "status", "start_time", "end_time",
@@ -38,23 +39,24 @@ ROUNDED = "asked for more than one GPU and a part, and get the next whole number
 
 
 def read_pai(folder: Path) -> Trace:
+    """Read a PAI trace; raise BadTrace if it cannot be used."""
     jobs = _headless(folder / "pai_job_table.csv", PAI_JOBS)
     tasks = _headless(folder / "pai_task_table.csv", PAI_TASKS)
     parts: dict[str, list[dict[str, str]]] = defaultdict(list)
     for row, line in _rows(tasks, PAI_TASKS):
         parts[row["job_name"]].append({**row, "line": str(line)})
-    found = Collector(folder.name)
+    collector = Collector(folder.name)
     for row, line in _rows(jobs, PAI_JOBS):
         submitted = _number(jobs, line, "start_time", row["start_time"])
         if submitted is None:
-            found.leave_out("no time of submission")
+            collector.leave_out("no time of submission")
         else:
-            _add_pai(found, tasks, row, submitted, parts.get(row["job_name"], []))
-    return found.trace()
+            _add_pai(collector, tasks, row, submitted, parts.get(row["job_name"], []))
+    return collector.trace()
 
 
 def _add_pai(
-    found: Collector, tasks: Table, job: dict[str, str], submitted: float, parts: list[Any]
+    collector: Collector, tasks: Table, job: dict[str, str], submitted: float, parts: list[Any]
 ) -> None:
     gpus, parts_of_gpus, rounded, types = 0, list[Part](), False, set()
     begins, ends = [], []
@@ -74,14 +76,14 @@ def _add_pai(
     began = min((at for at in begins if at), default=None)
     ended = max((at for at in ends if at), default=None)
     if not gpus and not parts_of_gpus:
-        found.leave_out("no GPUs")
+        collector.leave_out("no GPUs")
     elif began is None or ended is None or ended < began:
-        found.leave_out("never ran, or has no end")
+        collector.leave_out("never ran, or has no end")
     else:
         if rounded:
-            found.note(ROUNDED)
+            collector.note(ROUNDED)
         shared_milli = sum(part.ranks * part.share for part in parts_of_gpus)
-        found.add(
+        collector.add(
             job["job_name"], submitted, in_gpus(gpus * WHOLE + shared_milli), ended - began,
             shares=written(tuple(parts_of_gpus)),
             user=job["user"], status=job["status"], gpu_type="|".join(sorted(types)),
@@ -89,10 +91,10 @@ def _add_pai(
 
 
 def read_openb(path: Path) -> Trace:
-    """Pods, each of which is a job of its own. One that was never placed has no length."""
+    """Read pods, each as one job; a pod that was never placed is left out."""
     table = _table(path)
     table.columns(OPENB)
-    found = Collector(path.name)
+    collector = Collector(path.name)
     for row, line in _rows(table, tuple(table.header)):
         gpus = round(_number(table, line, "num_gpu", row["num_gpu"]) or 0.0)
         milli = _number(table, line, "gpu_milli", row["gpu_milli"]) or 0.0
@@ -100,27 +102,28 @@ def read_openb(path: Path) -> Trace:
         placed = _number(table, line, "scheduled_time", row["scheduled_time"])
         deleted = _number(table, line, "deletion_time", row["deletion_time"])
         if gpus <= 0:
-            found.leave_out("no GPUs")
+            collector.leave_out("no GPUs")
         elif created is None or placed is None or deleted is None or deleted < placed:
-            found.leave_out("never placed, or has no end")
+            collector.leave_out("never placed, or has no end")
         else:
             is_part = gpus == 1 and 0 < milli < WHOLE
-            found.add(
+            collector.add(
                 row["name"], created, max(1, round(milli)) / WHOLE if is_part else gpus,
                 deleted - placed,
                 kind=row["qos"], status=row["pod_phase"], gpu_type=row["gpu_spec"],
             )  # fmt: skip
-    return found.trace()
+    return collector.trace()
 
 
 def read_lingjun(folder: Path) -> Trace:
+    """Read a Lingjun trace; raise BadTrace if it cannot be used."""
     jobs, workers = _table(folder / "job.csv"), _table(folder / "worker.csv")
     jobs.columns(LINGJUN_JOBS)
     workers.columns(LINGJUN_WORKERS)
     gpus: dict[str, int] = defaultdict(int)
     for row, line in _rows(workers, tuple(workers.header)):
         gpus[row["job_name"]] += _gpus_of(workers, line, row["RES"])
-    found = Collector(folder.name)
+    collector = Collector(folder.name)
     for row, line in _rows(jobs, tuple(jobs.header)):
         try:
             submitted = seconds(row["gmt_job_submitted"])
@@ -129,15 +132,15 @@ def read_lingjun(folder: Path) -> Trace:
         except ValueError as error:
             raise jobs.bad(line, str(error)) from None
         if not gpus[row["job_name"]]:
-            found.leave_out("no GPUs")
+            collector.leave_out("no GPUs")
         elif submitted is None or began is None or ended is None or ended < began:
-            found.leave_out("never ran, or has no end")
+            collector.leave_out("never ran, or has no end")
         else:
-            found.add(
+            collector.add(
                 row["job_name"], submitted, gpus[row["job_name"]], ended - began,
                 kind=row["kind"], model=row["model"], status=row["status"],
             )  # fmt: skip
-    return found.trace()
+    return collector.trace()
 
 
 def _gpus_of(table: Table, line: int, resources: str) -> int:
@@ -156,7 +159,7 @@ def _table(path: Path) -> Table:
 
 
 def _headless(path: Path, header: tuple[str, ...]) -> Table:
-    """A table whose first line may or may not be its header."""
+    """Read a table whose first line may or may not be its header."""
     table = _table(path)
     if table.header != list(header):
         table.rows.insert(0, table.header)

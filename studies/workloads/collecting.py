@@ -1,4 +1,4 @@
-"""Rows gathered by an importer, with a count of those left out and why."""
+"""The rows that an importer collects, with the numbers of rows left out and the reasons."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from studies.workloads.trace import BadTrace, Trace, make_trace
 
 
 class Collector:
-    """Times may be absolute; the finished trace begins at 0."""
+    """Rows in any order with absolute or relative times; the resulting trace begins at 0."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -29,22 +29,25 @@ class Collector:
         estimate: float | None = None,
         **labels: str,
     ) -> None:
+        """Add a job; times are in seconds."""
         self._rows.append((id, submit, gpus, duration))
         self._labels.append(labels)
         self._priorities.append(priority)
         self._estimates.append(float("nan") if estimate is None else estimate)
 
     def leave_out(self, why: str) -> None:
+        """Count a row that is left out."""
         self._left_out[why] += 1
 
     def note(self, what: str) -> None:
-        """Something that was changed in a row; the count goes with it."""
+        """Count a row that was changed in the way that `what` describes."""
         self._notes[what] += 1
 
     def trace(self) -> Trace:
+        """Return the trace; raise BadTrace if it has no jobs."""
         if not self._rows:
-            told = "; ".join(self._told()) or "it has no rows"
-            raise BadTrace(self.name, None, f"no job of it can be used: {told}")
+            left_out = "; ".join(self._notes_on_rows()) or "it has no rows"
+            raise BadTrace(self.name, None, f"no job of it can be used: {left_out}")
         ids, submit, gpus, duration = zip(*self._rows, strict=True)
         first = min(submit)
         columns = sorted({column for row in self._labels for column in row})
@@ -58,18 +61,18 @@ class Collector:
             gpus,
             duration,
             labels=labels,
-            notes=self._told(),
+            notes=self._notes_on_rows(),
             priority=self._priorities if any(self._priorities) else None,
             estimate=self._estimates if any(x == x for x in self._estimates) else None,
         )
 
-    def _told(self) -> list[str]:
+    def _notes_on_rows(self) -> list[str]:
         left_out = [f"{n} left out: {why}" for why, n in sorted(self._left_out.items())]
         return [*left_out, *(f"{n} {what}" for what, n in sorted(self._notes.items()))]
 
 
 def _distinct(ids: Sequence[str]) -> Sequence[str]:
-    """Ids as they are; one that comes again gets a number."""
+    """Return the ids; a repeated id gets a number."""
     if len(set(ids)) == len(ids):
         return ids
     seen: Counter[str] = Counter()

@@ -1,6 +1,6 @@
-"""Our own form: CSV with a header and at least `id,submit,gpus,duration`, in seconds.
+"""Muster's own trace format: CSV with a header and at least `id,submit,gpus,duration`, in seconds.
 
-A trace is read whole or refused whole, with the number of the first line that is wrong.
+A trace is accepted as a whole or refused as a whole, with the number of the first bad line.
 """
 
 import csv
@@ -21,21 +21,24 @@ NUMBERS = ("estimate", "priority", "min_replicas", "max_replicas")
 COLUMNS = (*REQUIRED, *NUMBERS, *LABELS)
 
 GPUS_MAX = 1_000_000
-# Thirty thousand years, far beyond any real time in seconds since 1970.
+# Over thirty thousand years, far beyond any real time in seconds since 1970.
 SECONDS_MAX = 1e12
 DURATION_MAX = 10 * 365 * 86_400
 PRIORITY_MAX = 1_000_000_000
-# How much of a header that is none is shown.
+# The length to which an unknown header is cut in messages.
 HEADER_SHOWN = 200
 
 
 def open_text(path: Path) -> io.TextIOBase:
-    """A file to read as text, unpacked if it is gzip; bytes that are no UTF-8 are an error."""
+    """Open a file as UTF-8 text, unpacked if it is gzip.
+
+    Raise BadTrace if it cannot be read; reading raises UnicodeDecodeError if it is not UTF-8.
+    """
     return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline="")
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """A file as it is, unpacked if it is gzip."""
+    """Open a file as bytes, unpacked if it is gzip; raise BadTrace if it cannot be read."""
     try:
         with path.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
@@ -45,6 +48,7 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 
 def read_csv(path: Path) -> Trace:
+    """Read a trace in Muster's own format; raise BadTrace with the first bad line."""
     with open_text(path) as file:
         try:
             return parse_csv(path.name, file)
@@ -76,22 +80,22 @@ def parse_csv(name: str, lines: Iterator[str] | io.TextIOBase) -> Trace:
 
 
 def _listed(header: Sequence[str]) -> str:
-    """The columns that there are; whatever else a file holds does no harm to a terminal."""
-    told = ", ".join(header)
-    told = told if told.isprintable() else repr(told)[1:-1]
-    return told if len(told) <= HEADER_SHOWN else told[:HEADER_SHOWN] + "..."
+    """Return the column names in a form that is safe to print on a terminal, and not too long."""
+    names = ", ".join(header)
+    names = names if names.isprintable() else repr(names)[1:-1]
+    return names if len(names) <= HEADER_SHOWN else names[:HEADER_SHOWN] + "..."
 
 
 class Table:
-    """The rows of a CSV file, each with its line; every refusal names file and line."""
+    """The rows of a CSV file, each with its line; every error names the file and the line."""
 
     def __init__(self, name: str, lines: Iterator[str] | io.TextIOBase) -> None:
         self.name = name
         reader = csv.reader(lines, strict=True)
         self.header: list[str] = []
         self.rows: list[list[str]] = []
-        # The line on which each row ends; only where a quoted field holds a line break does it
-        # differ from counting.
+        # The line on which each row ends; it differs from the row's number where a quoted field
+        # contains a line break.
         self.lines: list[int] = []
         try:
             for row in reader:
@@ -111,7 +115,10 @@ class Table:
         return BadTrace(self.name, line, problem)
 
     def columns(self, required: Sequence[str]) -> dict[str, list[str]]:
-        """The cells by column."""
+        """Return the cells by column.
+
+        Raise BadTrace if a required column is missing, a column is repeated, or a row is uneven.
+        """
         header = self.header
         for column in required:
             if column not in header:
@@ -127,6 +134,7 @@ class Table:
         return {column: list(cells[i]) for i, column in enumerate(header)}
 
     def require_distinct(self, ids: Sequence[str]) -> None:
+        """Raise BadTrace for an empty or repeated id."""
         if all(ids) and len(set(ids)) == len(ids):
             return
         first: dict[str, int] = {}
@@ -138,6 +146,7 @@ class Table:
             first[text] = line
 
     def require_shares(self, gpus: Sequence[float], shares: Sequence[str]) -> None:
+        """Raise BadTrace for invalid shares."""
         for number, text, line in zip(gpus, shares, self.lines, strict=False):
             try:
                 demand(number, text)
@@ -145,7 +154,10 @@ class Table:
                 raise self.bad(line, str(error)) from None
 
     def numbers(self, column: str, cells: Sequence[str], check: "Check") -> Any:
-        """A column as an array. All at once, and line by line only to find the one that is wrong."""
+        """Return a column as an array; raise BadTrace with the first bad line.
+
+        The whole column is converted at once, and line by line only to find a bad cell.
+        """
         try:
             values = np.array([cell or "nan" for cell in cells], dtype=np.float64)
         except ValueError:
@@ -168,25 +180,25 @@ class Table:
         except ValueError:
             raise self.bad(line, f"{column} is {cell!r}, which is not a number") from None
         if not bool(check.all_fine(np.array([value]))):
-            raise self.bad(line, f"{column} is {cell.strip()}; it must be {check.told}")
+            raise self.bad(line, f"{column} is {cell.strip()}; it must be {check.rule}")
         return value
 
 
 class Check:
-    """What the numbers of a column must be like."""
+    """The permitted numbers of a column."""
 
     def __init__(
         self,
         least: float,
         most: float,
-        told: str,
+        rule: str,
         *,
         whole: bool = False,
         milli: bool = False,
         may_be_empty: bool = False,
         optional_nan: bool = False,
     ) -> None:
-        self.least, self.most, self.told = least, most, told
+        self.least, self.most, self.rule = least, most, rule
         self.milli = milli
         self.whole, self.may_be_empty, self.optional_nan = whole, may_be_empty, optional_nan
         self.kind: type[np.generic] = np.int64 if whole else np.float64
@@ -196,7 +208,7 @@ class Check:
         if self.whole:
             fine &= values == np.floor(values)
         if self.milli:
-            # A thousandth has no exact double, so a written one may miss it by a hair.
+            # A thousandth has no exact double, so a written value may miss it slightly.
             fine &= np.abs(values * 1_000 - np.rint(values * 1_000)) < 1e-6
         if self.may_be_empty:
             fine |= np.isnan(values)
@@ -218,7 +230,7 @@ _CHECKS = {
 
 
 def write_csv(trace: Trace, file: io.TextIOBase) -> None:
-    """The trace in our own form; whole numbers are written without a fraction."""
+    """Write the trace in Muster's own format; whole numbers are written without a fraction."""
     optional = [name for name in NUMBERS if getattr(trace, name) is not None]
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([*REQUIRED, *optional, *trace.labels])
@@ -230,7 +242,7 @@ def write_csv(trace: Trace, file: io.TextIOBase) -> None:
 
 
 def number_text(value: float) -> str:
-    """A number as short as it can be read back."""
+    """Return the shortest text that reads back as the same number; "" for NaN."""
     if value != value:
         return ""
     return str(int(value)) if value == int(value) else repr(value)

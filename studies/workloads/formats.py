@@ -1,4 +1,4 @@
-"""Which form a file has, and who reads it."""
+"""The formats of traces: the reader of each, and how a file's format is recognised."""
 
 import zlib
 from collections.abc import Callable
@@ -22,22 +22,27 @@ READERS: dict[str, Callable[[Path], Trace]] = {
     "swf": read_swf,
     "muster": read_event_log,
 }
-# The columns by which a CSV file is known.
+# The columns by which a CSV file is recognised.
 _HEADERS = {
     "csv": REQUIRED,
     "openb": alibaba.OPENB,
     "helios": slurm_like.HELIOS,
     "acme": slurm_like.ACME,
 }
-# How a log in a file begins.
+# The first bytes of a log in an SQLite file.
 SQLITE = b"SQLite format 3\0"
 _FOLDERS = {"pai": "pai_task_table.csv", "lingjun": "worker.csv"}
 
 
 def read_trace(path: Path, form: str = "") -> Trace:
-    """The workload in a file or folder; without a form it is known by what is inside."""
+    """Read the workload in a file or folder; without `form`, its content determines the format.
+
+    Raise BadTrace if it cannot be read.
+    """
     if form and form not in READERS:
-        raise BadTrace(str(path), None, f"{form!r} is no form of trace: {', '.join(READERS)}")
+        raise BadTrace(
+            str(path), None, f"{form!r} is not a trace format; use one of {', '.join(READERS)}"
+        )
     try:
         there = path.exists()
     except OSError as error:
@@ -48,6 +53,7 @@ def read_trace(path: Path, form: str = "") -> Trace:
 
 
 def form_of(path: Path) -> str:
+    """Return the format of a file or folder by its content; raise BadTrace if it is unknown."""
     if path.is_dir():
         for form, table in _FOLDERS.items():
             if (path / table).exists():
@@ -64,8 +70,8 @@ def _form_of_text(path: Path) -> str:
         with open_bytes(path) as file:
             is_log = file.read(len(SQLITE)) == SQLITE
         if is_log:
-            told = f"is a log; `muster log export {path}` makes a trace of it"
-            raise BadTrace(path.name, None, told)
+            message = f"is a log; `muster log export {path}` makes a trace of it"
+            raise BadTrace(path.name, None, message)
         with open_text(path) as text:
             first = text.readline(1_000_000).strip()
     except UnicodeDecodeError:
@@ -82,5 +88,5 @@ def _form_of_text(path: Path) -> str:
     for form, header in _HEADERS.items():
         if columns.issuperset(header):
             return form
-    # Our own form says best what is missing.
+    # The reader of Muster's own format reports best which columns are missing.
     return "csv"

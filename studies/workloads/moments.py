@@ -1,4 +1,4 @@
-"""Times as owners of traces write them, as seconds since 1970 in UTC."""
+"""Timestamps of traces, as seconds since 1970 in UTC."""
 
 import re
 from datetime import UTC, datetime
@@ -7,9 +7,9 @@ _SLASHES = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2}) (\d{1,2}):(\d{2})(?::(\d{2})
 
 
 def seconds(text: str) -> float | None:
-    """None for what stands for nothing: empty, None, nan. Raises ValueError for anything else.
+    """Parse a timestamp; None for an empty one (empty, None, nan), ValueError for any other text.
 
-    A time without a zone is taken as UTC: only differences matter to a study.
+    A time without a zone counts as UTC: only differences matter to a study.
     """
     text = text.strip()
     if text.lower() in ("", "none", "nan", "nat", "null"):

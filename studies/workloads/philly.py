@@ -1,6 +1,6 @@
-"""Microsoft's Philly: `cluster_job_log`, a JSON list of jobs with their attempts.
+"""Microsoft's Philly trace: `cluster_job_log`, a JSON list of jobs with their attempts.
 
-A job runs as long as its attempts did together, with the GPUs that they had at most.
+The duration of a job is the sum over its attempts, its GPUs are the maximum.
 """
 
 from pathlib import Path
@@ -35,6 +35,7 @@ class _Job(msgspec.Struct):
 
 
 def read_philly(path: Path) -> Trace:
+    """Read a Philly trace; raise BadTrace if it cannot be used."""
     with open_text(path) as file:
         text = file.read()
     try:
@@ -43,14 +44,14 @@ def read_philly(path: Path) -> Trace:
         raise BadTrace(path.name, None, f"is not a JSON list of jobs: {error}") from None
     except RecursionError:
         raise BadTrace(path.name, None, "is nested too deeply") from None
-    found = Collector(path.name)
+    collector = Collector(path.name)
     for number, raw in enumerate(jobs):
         try:
-            _add(found, msgspec.json.decode(raw, type=_Job))
+            _add(collector, msgspec.json.decode(raw, type=_Job))
         except (msgspec.DecodeError, ValueError) as error:
             line = _line_of(text, bytes(raw).decode())
             raise BadTrace(path.name, line, f"entry {number} of the list: {error}") from None
-    return found.trace()
+    return collector.trace()
 
 
 def _line_of(text: str, entry: Any) -> int | None:
@@ -58,10 +59,10 @@ def _line_of(text: str, entry: Any) -> int | None:
     return None if at < 0 else text.count("\n", 0, at) + 1
 
 
-def _add(found: Collector, job: _Job) -> None:
+def _add(collector: Collector, job: _Job) -> None:
     submitted = seconds(job.submitted_time or "")
     if submitted is None:
-        found.leave_out("no time of submission")
+        collector.leave_out("no time of submission")
         return
     ran, gpus = 0.0, 0
     for attempt in job.attempts:
@@ -70,8 +71,10 @@ def _add(found: Collector, job: _Job) -> None:
             ran += ended - began
             gpus = max(gpus, sum(len(server.gpus) for server in attempt.detail))
     if not job.attempts:
-        found.leave_out("never ran")
+        collector.leave_out("never ran")
     elif gpus == 0:
-        found.leave_out("no attempt with GPUs, a start and an end")
+        collector.leave_out("no attempt with GPUs, a start and an end")
     else:
-        found.add(job.jobid, submitted, gpus, ran, queue=job.vc, user=job.user, status=job.status)
+        collector.add(
+            job.jobid, submitted, gpus, ran, queue=job.vc, user=job.user, status=job.status
+        )

@@ -1,4 +1,4 @@
-"""A recorded workload once more, a little different: its days drawn again, or its load scaled."""
+"""Variants of a recorded workload: a block bootstrap over its days, or another load."""
 
 import random
 from dataclasses import replace
@@ -10,19 +10,19 @@ from studies.workloads.trace import Trace
 DAY_S = 86_400.0
 
 
-def resampled(trace: Trace, dice: str) -> Trace:
-    """As many days as the trace has, each drawn from it with replacement.
+def resampled(trace: Trace, seed: str) -> Trace:
+    """Return as many days as the trace has, each drawn from it with replacement (block bootstrap).
 
-    Within a day everything stays as it was, so bursts, the hours of the day and what comes together
-    are kept; what one day does to the next is lost. A trace shorter than two days is cut into
-    twelfths of its length instead.
+    A day stays as it was, so bursts, the daily rhythm and correlations within a day are kept;
+    dependence between days is lost. A trace shorter than two days is cut into twelfths of its
+    length instead. `seed` seeds the draw.
     """
     block_s = DAY_S if trace.span_s >= 2 * DAY_S else max(1.0, trace.span_s / 12)
     origin = float(trace.submit[0])
     block = ((trace.submit - origin) // block_s).astype(np.int64)
     count = int(block[-1]) + 1
     firsts = np.searchsorted(block, np.arange(count + 1))
-    draw = random.Random(dice)
+    draw = random.Random(seed)
     rows: list[np.ndarray] = []
     submit: list[np.ndarray] = []
     for place in range(count):
@@ -39,7 +39,10 @@ def resampled(trace: Trace, dice: str) -> Trace:
 
 
 def scaled(trace: Trace, load: float) -> Trace:
-    """The same jobs in less time: `load` times as much work a day."""
+    """Return the same jobs in less time: `load` times as much work per day.
+
+    Raise ValueError if `load` is not above 0.
+    """
     if not load > 0:
         raise ValueError(f"a load of {load:g} is none: it must be above 0")
     origin = trace.submit[0]

@@ -1,10 +1,10 @@
-"""Parts of devices in a trace: what the ranks of a job have that share GPUs.
+"""Shared GPUs in a trace: the parts of devices that the ranks of a job use.
 
 The text column `shares` lists them as `RANKSxPART` joined by `+`: `2x250` are two ranks with 250
 thousandths of a device each, `8192Mi` is one rank with that much of a device's memory, and
-`2x250+8192Mi` is both. The column `gpus` counts whole devices and thousandths; what is asked for by
-memory is not counted there, since it depends on the device how much that is. A fraction of `gpus` that
-is not listed is one more rank with that share.
+`2x250+8192Mi` is both. The column `gpus` counts whole devices and thousandths; requests by memory
+are not counted there, because their share depends on the device. A fraction of `gpus` that is not
+listed is one more rank with that share.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controlplane.devices import WHOLE
+from controlplane.state.devices import WHOLE
 from studies.workloads.trace import Trace, gpu_column
 
 RANKS_MAX = 1_000_000
@@ -23,7 +23,7 @@ _PART = re.compile(r"(?:(\d{1,7})x)?(\d{1,10})(Mi)?")
 
 
 class Part(NamedTuple):
-    """Ranks that each have a share of one device, in thousandths, or so much of its memory."""
+    """Ranks with a share of one device each, in thousandths or in MiB of its memory."""
 
     ranks: int
     share: int = 0
@@ -31,7 +31,7 @@ class Part(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """Whole devices, and ranks that share others."""
+    """Whole devices, and ranks that share other devices."""
 
     whole: int
     parts: tuple[Part, ...] = ()
@@ -39,17 +39,17 @@ class Demand(NamedTuple):
 
 @lru_cache(maxsize=65_536)
 def demand(gpus: float, shares: str = "") -> Demand:
-    """What a row of a trace asks for; ValueError says what is wrong with it."""
+    """Return the demand of a row; raise ValueError if `shares` is invalid or exceeds `gpus`."""
     parts = _parsed(shares)
     listed = sum(part.ranks * part.share for part in parts)
     whole, fraction = divmod(round(gpus * WHOLE) - listed, WHOLE)
     if whole < 0:
-        raise ValueError(f"shares {shares!r} are {listed / WHOLE:g} GPUs, and gpus says {gpus:g}")
+        raise ValueError(f"shares {shares!r} are {listed / WHOLE:g} GPUs, but gpus is {gpus:g}")
     return Demand(whole, (*parts, Part(1, fraction)) if fraction else parts)
 
 
 def written(parts: tuple[Part, ...]) -> str:
-    """The parts as `shares` lists them, equal ones together."""
+    """Return the parts in the form of the column `shares`, equal ones joined."""
     ranks: dict[tuple[int, int], int] = {}
     for part in parts:
         kind = (part.share, part.memory_mib)
@@ -61,10 +61,10 @@ def written(parts: tuple[Part, ...]) -> str:
 
 
 def count_memory(trace: Trace, device_mib: int) -> Trace:
-    """The trace with what is asked for by memory counted in `gpus`, on devices with so much of it.
+    """Return the trace with requests by memory counted in `gpus`, for devices of `device_mib` MiB.
 
-    Without a known size nothing is added. A row that is counted so no longer says by itself which of
-    its GPUs are whole, so jobs are made of the trace as it was.
+    With `device_mib` 0 (unknown) nothing is added. The result does not show which GPUs of a row are
+    whole, so jobs must be built from the original trace.
     """
     shares = trace.labels.get("shares", ())
     if not device_mib or not any("Mi" in text for text in shares):
@@ -85,13 +85,13 @@ def _parsed(shares: str) -> tuple[Part, ...]:
 
 
 def _part(text: str) -> Part:
-    found = _PART.fullmatch(text)
-    if found is None:
-        raise ValueError(f"shares has {text!r}, which is no part such as 250, 2x250 or 8192Mi")
-    ranks, amount = int(found[1] or 1), int(found[2])
+    match = _PART.fullmatch(text)
+    if match is None:
+        raise ValueError(f"shares has {text!r}, which is not a part such as 250, 2x250 or 8192Mi")
+    ranks, amount = int(match[1] or 1), int(match[2])
     if not 1 <= ranks <= RANKS_MAX:
         raise ValueError(f"shares has {text!r}: at least 1 and at most {RANKS_MAX:,} ranks share")
-    if found[3]:
+    if match[3]:
         if not 1 <= amount <= MEMORY_MAX_MIB:
             raise ValueError(f"shares has {text!r}: memory is from 1 to {MEMORY_MAX_MIB:,} MiB")
         return Part(ranks, memory_mib=amount)

@@ -1,7 +1,8 @@
-"""Helios (SenseTime, `cluster_log.csv`) and Acme (Shanghai AI Lab, `trace_seren.csv`, `trace_kalos.csv`).
+"""The traces Helios (SenseTime) and Acme (Shanghai AI Lab).
 
-Both are accounts of a batch system with one row a job; Acme has a type of work in place of a
-virtual cluster. Jobs without GPUs are left out: they wait for something else.
+Helios is `cluster_log.csv`, Acme `trace_seren.csv` and `trace_kalos.csv`. Both are accounting
+tables of a batch system with one row for each job; Acme has a type of work instead of a virtual
+cluster. Jobs without GPUs are left out: they wait for other resources.
 """
 
 from pathlib import Path
@@ -28,7 +29,7 @@ def _read(path: Path, required: tuple[str, ...]) -> Trace:
     with open_text(path) as file:
         table = Table(path.name, file)
     columns = table.columns(required)
-    found = Collector(path.name)
+    collector = Collector(path.name)
     cells = zip(*(columns[name] for name in required), table.lines, strict=True)
     for job, user, gpu_num, state, submit, start, end, last, line in cells:
         try:
@@ -37,13 +38,13 @@ def _read(path: Path, required: tuple[str, ...]) -> Trace:
         except ValueError as error:
             raise BadTrace(path.name, line, str(error)) from None
         if gpus <= 0:
-            found.leave_out("no GPUs")
+            collector.leave_out("no GPUs")
         elif submitted is None:
-            found.leave_out("no time of submission")
+            collector.leave_out("no time of submission")
         elif began is None or ended is None or ended < began:
-            found.leave_out("never ran, or ended before it began")
+            collector.leave_out("never ran, or ended before it began")
         else:
             labels = {"user": user, "status": state}
             labels["queue" if required is HELIOS else "kind"] = last
-            found.add(job, submitted, gpus, ended - began, **labels)
-    return found.trace()
+            collector.add(job, submitted, gpus, ended - began, **labels)
+    return collector.trace()

@@ -1,4 +1,4 @@
-"""What a workload is like, in a few numbers."""
+"""Descriptive statistics of a workload."""
 
 from typing import Any
 
@@ -11,17 +11,19 @@ SIZE_CLASSES = ((1, "1"), (7, "2-7"), (8, "8"), (63, "9-63"), (255, "64-255"), (
 
 
 SIZE_NAMES = tuple(name for _, name in SIZE_CLASSES)
-# Jobs that have a part of one GPU; they are listed where there are some.
+# The class of jobs with a part of one GPU; it is listed only if there are such jobs.
 SHARED = "<1"
 
 
 def size_class(gpus: float) -> str:
+    """Return the class of a job by its number of GPUs."""
     if 0 < gpus < 1:
         return SHARED
     return next(name for most, name in SIZE_CLASSES if most is None or gpus <= most)
 
 
 def statistics(trace: Trace) -> dict[str, Any]:
+    """Return the statistics of a trace as a document."""
     duration, gaps = trace.duration, np.diff(trace.submit)
     total = max(trace.gpu_seconds, 1e-9)
     hours = np.bincount(((trace.submit - trace.submit[0]) // 3600).astype(np.int64))

@@ -1,7 +1,7 @@
 """The Standard Workload Format of the Parallel Workloads Archive: 18 numbers a line, ; comments.
 
-A processor becomes a GPU. What was requested counts, and where nobody said so, what was used; -1
-means unknown.
+A processor becomes a GPU. The requested number counts, or the used number where the request is
+unknown; -1 means unknown.
 """
 
 from pathlib import Path
@@ -15,16 +15,17 @@ STATUS = {0: "failed", 1: "completed", 2: "partial", 3: "partial", 4: "partial",
 
 
 def read_swf(path: Path) -> Trace:
-    found = Collector(path.name)
+    """Read a trace; raise BadTrace with the first bad line."""
+    collector = Collector(path.name)
     with open_text(path) as file:
         for line, text in enumerate(file, 1):
             words = text.split()
             if words and not words[0].startswith(";"):
-                _add(found, path.name, line, words)
-    return found.trace()
+                _add(collector, path.name, line, words)
+    return collector.trace()
 
 
-def _add(found: Collector, name: str, line: int, words: list[str]) -> None:
+def _add(collector: Collector, name: str, line: int, words: list[str]) -> None:
     if len(words) != FIELDS:
         raise BadTrace(name, line, f"has {len(words)} fields; the format has {FIELDS}")
     try:
@@ -37,11 +38,11 @@ def _add(found: Collector, name: str, line: int, words: list[str]) -> None:
     if submitted < 0:
         raise BadTrace(name, line, f"the time of submission is {submitted:g}")
     if processors <= 0:
-        found.leave_out("no processors")
+        collector.leave_out("no processors")
     elif ran < 0:
-        found.leave_out("never ran")
+        collector.leave_out("never ran")
     else:
-        found.add(
+        collector.add(
             str(int(numbers[0])), submitted, processors, ran,
             estimate=limit if limit > 0 else None,
             status=STATUS.get(int(numbers[10]), ""),

@@ -1,10 +1,10 @@
-"""A workload that was never recorded, with the statistics of one that was.
+"""Synthetic workloads with the statistics of a recorded one.
 
-What is kept of the recorded trace: how many jobs come in each hour of the week, how uneven hours
-of the same kind are (a gamma factor an hour), that jobs come in batches (how many follow within a
-few seconds of each other), and jobs themselves, drawn from the recorded ones so that size, length,
-user and queue stay together and tails stay heavy. Lengths are jittered by a few percent, so that
-no two runs have the very same jobs.
+The generator keeps from the recorded trace: the number of jobs in each hour of the week; how uneven
+hours of the same kind are (a gamma factor for each hour, so that counts are negative binomial);
+that jobs come in batches (jobs within a few seconds of each other); and the jobs themselves, drawn
+from the recorded ones so that size, length, user and queue stay together and tails stay heavy.
+Lengths are jittered by a few percent, so that no two runs have exactly the same jobs.
 """
 
 import random
@@ -16,14 +16,14 @@ import numpy as np
 from studies.workloads.trace import OPTIONAL, Trace, make_trace
 
 HOUR_S, DAY_S, WEEK_HOURS = 3_600.0, 86_400.0, 168
-# Jobs that follow each other within this time came as one batch: a sweep, a script.
+# Jobs that follow each other within this time form one batch: a sweep or a script.
 BATCH_GAP_S = 5.0
 JITTER = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What is known of a trace when it is imitated."""
+    """The parameters that are fitted to a trace."""
 
     trace: Trace
     # Expected batches in each hour of the week.
@@ -35,6 +35,7 @@ class Profile:
 
 
 def fit_profile(trace: Trace) -> Profile:
+    """Fit the parameters of the generator to a trace."""
     submit = trace.submit - trace.submit[0]
     starts = np.concatenate(([0], np.nonzero(np.diff(submit) > BATCH_GAP_S)[0] + 1, [len(trace)]))
     batches = tuple(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True))
@@ -46,7 +47,10 @@ def fit_profile(trace: Trace) -> Profile:
 
 
 def _by_hour_of_week(counts: np.ndarray) -> list[float]:
-    """Means by hour of the week; with under two weeks of data, by hour of the day."""
+    """Return means by hour of the week; by hour of the day with less than two weeks of data.
+
+    With less than two days, the mean of all hours.
+    """
     period = WEEK_HOURS if len(counts) >= 2 * WEEK_HOURS else 24
     if len(counts) < 2 * period:
         return [float(counts.mean())] * WEEK_HOURS
@@ -55,17 +59,20 @@ def _by_hour_of_week(counts: np.ndarray) -> list[float]:
 
 
 def _evenness(counts: np.ndarray, expected: np.ndarray) -> float:
-    """From how much more counts scatter than they would by chance alone."""
+    """Estimate the shape of the gamma factor from the variance of counts beyond Poisson."""
     excess = float(((counts - expected) ** 2 - expected).sum())
     weight = float((expected**2).sum())
     return float("inf") if excess <= 0 or weight == 0 else weight / excess
 
 
-def synthetic(profile: Profile, dice: str, *, days: float, load: float = 1.0) -> Trace:
-    """So many days of work like the recorded; `load` scales how many batches come."""
+def synthetic(profile: Profile, seed: str, *, days: float, load: float = 1.0) -> Trace:
+    """Return `days` days of work like the recorded; `load` scales the number of batches.
+
+    `seed` seeds the generator. Raise ValueError if a number is not above 0, or no job would come.
+    """
     if not days > 0 or not load > 0:
         raise ValueError(f"{days:g} days with a load of {load:g}: both must be above 0")
-    draw = random.Random(dice)
+    draw = random.Random(seed)
     rows: list[int] = []
     submit: list[float] = []
     source = profile.trace.submit
@@ -89,7 +96,7 @@ def _arrivals(profile: Profile, draw: random.Random, hour: int, load: float) -> 
 
 
 def _poisson(draw: random.Random, mean: float) -> int:
-    """By counting exponential gaps, which is exact and, for hours of a cluster, quick enough."""
+    """Draw a Poisson number by counting exponential gaps: exact, and fast enough for hourly means."""
     if mean <= 0:
         return 0
     count, at = 0, draw.expovariate(1.0)

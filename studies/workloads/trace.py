@@ -1,7 +1,7 @@
-"""A workload as columns: who comes when, with how many GPUs, for how long.
+"""A workload as columns: the submission time, the GPUs and the duration of each job.
 
-Times are seconds. Rows stand in the order in which they are submitted: by time, and at the same
-time by id (as numbers where all ids are numbers). Columns that a trace does not have are empty.
+Times are seconds. Rows are in the order of submission: by time, and at the same time by id (as
+numbers if all ids are numbers). Columns that a trace does not have are None.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# Text columns, and what each of them is for.
+# The text columns, and the meaning of each.
 LABELS = {
     "queue": "where the job waits",
     "user": "who submitted it",
@@ -27,7 +27,7 @@ LABELS = {
 
 
 class BadTrace(ValueError):
-    """The trace cannot be used: which line of which file, and what is wrong with it."""
+    """The trace cannot be used: the file, the line, and the problem."""
 
     def __init__(self, source: str, line: int | None, problem: str) -> None:
         super().__init__(source, line, problem)
@@ -42,16 +42,18 @@ class BadTrace(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
+    """A workload, one entry of each column per job."""
+
     name: str
     ids: Sequence[str]
     submit: Floats
-    # Whole numbers, or floats with thousandths if some job shares GPUs.
+    # Whole numbers, or floats with thousandths if a job shares GPUs.
     gpus: NDArray[Any]
     duration: Floats
-    # What the person, or a predictor, said beforehand; not-a-number where nobody said anything.
+    # The estimate of the user or of a predictor in seconds; NaN where there is none.
     estimate: Floats | None = None
     priority: Integers | None = None
-    # Replicas between which an elastic job may run; 0 where it may not.
+    # The range of replicas of an elastic job; 0 for a job that is not elastic.
     min_replicas: Integers | None = None
     max_replicas: Integers | None = None
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -67,11 +69,11 @@ class Trace:
 
     @property
     def span_s(self) -> float:
-        """From the first submission to the last."""
+        """Seconds from the first submission to the last."""
         return float(self.submit[-1] - self.submit[0]) if len(self) else 0.0
 
     def rows(self, chosen: Integers | slice) -> "Trace":
-        """The trace reduced to some of its rows, which must be in order."""
+        """Return the trace reduced to some of its rows, which must be in order."""
         picked = range(len(self))[chosen] if isinstance(chosen, slice) else chosen
         take: dict[str, Any] = {
             name: None if getattr(self, name) is None else getattr(self, name)[chosen]
@@ -95,7 +97,10 @@ def make_trace(
     notes: Iterable[str] = (),
     **optional: Any,
 ) -> Trace:
-    """A trace of these columns, its rows put in order; a column without any content is dropped."""
+    """Return a trace of these columns, with its rows sorted.
+
+    Text columns without content are dropped.
+    """
     columns = {
         "submit": _column(submit, np.float64),
         "gpus": gpu_column(gpus),
@@ -116,14 +121,14 @@ def make_trace(
 
 
 def gpu_column(values: Iterable[float] | NDArray[Any]) -> NDArray[Any]:
-    """Numbers of GPUs, as integers unless there are fractions among them."""
+    """Return numbers of GPUs as an array: integers unless there are fractions among them."""
     column = _column(values, np.float64)
     whole = column.astype(np.int64)
     return whole if np.array_equal(column, whole) else column
 
 
 def gpu_number(gpus: float) -> float:
-    """A number of GPUs for an answer: an int if it is whole, else with thousandths."""
+    """Return a number of GPUs for an answer: an int if it is whole, else with thousandths."""
     return int(gpus) if gpus == int(gpus) else round(float(gpus), 3)
 
 
@@ -132,7 +137,7 @@ def _column(values: Any, kind: type[np.generic]) -> NDArray[Any]:
 
 
 def _order(submit: Floats, ids: Sequence[str]) -> Integers | None:
-    """The order of submission, or None if the rows are in it already."""
+    """Return the order of submission, or None if the rows are in it already."""
     keys = id_keys(ids)
     if isinstance(keys, np.ndarray):
         order = np.lexsort((keys, submit))
@@ -142,7 +147,7 @@ def _order(submit: Floats, ids: Sequence[str]) -> Integers | None:
 
 
 def id_keys(ids: Sequence[str]) -> Integers | Sequence[str]:
-    """What ids are ordered by: their numbers if all are numbers, else their letters."""
+    """Return the sort keys of ids: numbers if all ids are numbers, else the ids."""
     if ids and all(map(_is_number, ids)):
         return np.array(list(map(int, ids)), dtype=np.int64)
     return ids

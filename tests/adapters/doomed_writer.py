@@ -1,4 +1,4 @@
-"""A process that appends to a log file until it is killed, and tells what was acknowledged.
+"""A process that appends to a log file until it is killed, and prints what was acknowledged.
 
 python -m tests.adapters.doomed_writer FILE SEED
 """
@@ -6,13 +6,14 @@ python -m tests.adapters.doomed_writer FILE SEED
 import asyncio
 import random
 import sys
+from pathlib import Path
 
-from adapters.sqlite_log import SqliteLog
-from controlplane.events import NodeLost, Recorded
+from adapters.database.event_log import DatabaseLog
+from controlplane.model.events import NodeLost, Recorded
 
 
 async def append_until_killed(path: str, dice: random.Random) -> None:
-    log = await SqliteLog.open(path)
+    log = await DatabaseLog.open(Path(path))
     position, _, epoch = await log.lead()
     while True:
         last = position + dice.choice([1, 2, 10, 130])
@@ -25,7 +26,9 @@ async def append_until_killed(path: str, dice: random.Random) -> None:
 
 def event_at(position: int, epoch: int) -> Recorded:
     """What the writer of this epoch puts at this position."""
-    return Recorded(position, position / 8, NodeLost(f"n{position % 7}", f"{epoch}:{position}"))
+    return Recorded(
+        position, position / 8, NodeLost(f"n{position % 7}", detail=f"{epoch}:{position}")
+    )
 
 
 if __name__ == "__main__":

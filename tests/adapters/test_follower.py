@@ -4,19 +4,20 @@ from contextlib import suppress
 
 import pytest
 
-from adapters.follower import follow
-from adapters.memory_log import MemoryLog
-from controlplane.codec import GENESIS, to_rows
-from controlplane.errors import LogCorrupt, LogUnavailable
-from controlplane.events import NodeLost, Recorded
+from adapters.logs.follower import follow
+from adapters.logs.memory_log import MemoryLog
+from controlplane.log.codec import to_rows
+from controlplane.model.errors import LogCorrupt, LogUnavailable
+from controlplane.model.events import NodeLost, Recorded
+from controlplane.model.rows import GENESIS
 
 
 def some(first: int, count: int) -> list[Recorded]:
-    return [Recorded(p, p / 8, NodeLost("n1", f"{p}")) for p in range(first, first + count)]
+    return [Recorded(p, p / 8, NodeLost("n1", detail=f"{p}")) for p in range(first, first + count)]
 
 
 class Script:
-    """A clock on which something happens whenever somebody waits."""
+    """A clock on which something happens at every wait."""
 
     def __init__(self, *happenings) -> None:
         self.waits: list[float] = []
@@ -79,7 +80,7 @@ async def test_what_comes_later_is_seen_when_the_follower_looks_again():
 async def test_a_gap_is_an_error_and_not_passed_over():
     class Gap(MemoryLog):
         async def read(self, after, limit):
-            return [row for row in await super().read(after, limit) if row[0] != 3]
+            return [row for row in await super().read(after, limit) if row.position != 3]
 
     with pytest.raises(LogCorrupt, match="position 3"):
         await followed(Gap(some(1, 5)), 0, Script(the_end))

@@ -1,14 +1,15 @@
 """What only the memory log promises: appends that cost next to nothing, and no waiting at all."""
 
-from adapters import memory_log
-from adapters.memory_log import MemoryLog
-from controlplane.codec import GENESIS, to_rows
-from controlplane.events import NodeLost, Recorded
-from controlplane.ports import Snapshot
+from adapters.logs import memory_log
+from adapters.logs.memory_log import MemoryLog
+from controlplane.log.codec import to_rows
+from controlplane.model.events import NodeLost, Recorded
+from controlplane.model.rows import GENESIS
+from controlplane.ports import StateSnapshot
 
 
 def some(first: int, count: int) -> list[Recorded]:
-    return [Recorded(p, p / 8, NodeLost("n1", f"{p}")) for p in range(first, first + count)]
+    return [Recorded(p, p / 8, NodeLost("n1", detail=f"{p}")) for p in range(first, first + count)]
 
 
 def at_once(coroutine):
@@ -24,15 +25,15 @@ def test_no_method_ever_waits():
     log = MemoryLog()
     epoch = at_once(log.lead()).epoch
     at_once(log.append(some(1, 2), epoch=epoch))
-    at_once(log.save_snapshot(Snapshot(1, b"world")))
+    at_once(log.save_snapshot(StateSnapshot(1, b"world")))
 
     assert at_once(log.read(0, 10)) == to_rows(some(1, 2), GENESIS)
     assert at_once(log.head()).position == 2
-    assert at_once(log.latest_snapshot()) == Snapshot(1, b"world")
+    assert at_once(log.latest_snapshot()) == StateSnapshot(1, b"world")
     at_once(log.close())
 
 
-def test_rows_are_made_once_and_only_for_those_who_read(monkeypatch):
+def test_rows_are_made_once_and_only_for_readers(monkeypatch):
     made = []
 
     def counted(batch, previous):

@@ -1,4 +1,4 @@
-"""The pacer: a model beside asyncio, in step with a clock."""
+"""The pacer: a model that asyncio runs in step with a clock."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from adapters.asyncio_clock import AsyncioClock
-from adapters.pacer import EVENTS_MAX, Pacer
-from simulator.virtual_time import VirtualTime
+from adapters.clocks.asyncio_clock import AsyncioClock
+from adapters.clocks.pacer import EVENTS_MAX, Pacer
+from simulator.kernel.virtual_time import VirtualTime
 
 ORIGIN = 1_700_000_000.0
 

@@ -6,12 +6,15 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
+from sqlalchemy import text
 
-from adapters.postgres_log import PostgresLog
-from controlplane.codec import GENESIS, to_rows
-from controlplane.errors import LogCorrupt, LogUnavailable
-from controlplane.events import NodeLost, Recorded
-from controlplane.ports import Head, Snapshot
+from adapters.database.event_log import DatabaseLog
+from adapters.database.opening import open_database
+from controlplane.log.codec import to_rows
+from controlplane.model.errors import LogCorrupt, LogUnavailable
+from controlplane.model.events import NodeLost, Recorded
+from controlplane.model.rows import GENESIS
+from controlplane.ports import Head, StateSnapshot
 
 SCHEMAS = count(1)
 
@@ -23,14 +26,14 @@ def schema() -> str:
 
 @pytest.fixture
 async def log(postgres_url, schema):
-    log = await PostgresLog.open(postgres_url, schema=schema)
+    log = await DatabaseLog.open(postgres_url, schema_name=schema)
     yield log
     await log.close()
 
 
 @pytest.fixture
 async def admin(postgres_url, schema):
-    """Somebody else at the same tables."""
+    """Another client of the same tables."""
     quoted = schema.replace('"', '""')
     connection = await asyncpg.connect(
         postgres_url, server_settings={"search_path": f'"{quoted}"', "application_name": "admin"}
@@ -40,11 +43,13 @@ async def admin(postgres_url, schema):
 
 
 def some(first: int, count: int) -> list[Recorded]:
-    return [Recorded(p, p / 8, NodeLost("n1", f"{p}")) for p in range(first, first + count)]
+    return [Recorded(p, p / 8, NodeLost("n1", detail=f"{p}")) for p in range(first, first + count)]
 
 
-async def test_many_who_open_a_new_schema_at_once_open_the_same_log(postgres_url, schema):
-    logs = await asyncio.gather(*(PostgresLog.open(postgres_url, schema=schema) for _ in range(8)))
+async def test_concurrent_opens_of_a_new_schema_open_the_same_log(postgres_url, schema):
+    logs = await asyncio.gather(
+        *(DatabaseLog.open(postgres_url, schema_name=schema) for _ in range(8))
+    )
 
     heads = await asyncio.gather(*(log.lead() for log in logs))
 
@@ -54,16 +59,16 @@ async def test_many_who_open_a_new_schema_at_once_open_the_same_log(postgres_url
 
 
 async def test_logs_in_two_schemas_know_nothing_of_each_other(postgres_url, log):
-    other = await PostgresLog.open(postgres_url, schema="another")
+    other = await DatabaseLog.open(postgres_url, schema_name="another")
     await log.append(some(1, 3), epoch=(await log.lead()).epoch)
 
     assert await other.head() == Head(0, GENESIS, 0)
     await other.close()
 
 
-async def test_who_only_reads_creates_nothing(postgres_url, schema, admin):
-    with pytest.raises(LogUnavailable, match="holds something else"):
-        await PostgresLog.open(postgres_url, schema=schema, read_only=True)
+async def test_a_reader_creates_nothing(postgres_url, schema, admin):
+    with pytest.raises(LogUnavailable, match="no log was ever written"):
+        await DatabaseLog.open(postgres_url, schema_name=schema, read_only=True)
 
     assert await admin.fetchval("SELECT count(*) FROM pg_namespace WHERE nspname = $1", schema) == 0
 
@@ -73,34 +78,27 @@ async def test_a_schema_of_another_program_is_refused_and_left_alone(postgres_ur
     await admin.execute(f'CREATE SCHEMA "{quoted}"; CREATE TABLE events (name text)')
 
     with pytest.raises(LogUnavailable, match="holds something else"):
-        await PostgresLog.open(postgres_url, schema=schema)
+        await DatabaseLog.open(postgres_url, schema_name=schema)
 
     assert await admin.fetchval("SELECT to_regclass('head') IS NULL")
-
-
-async def test_a_log_of_another_schema_version_is_refused(postgres_url, schema, log, admin):
-    await admin.execute("UPDATE head SET schema_version = 2")
-
-    with pytest.raises(LogUnavailable, match="schema version 2"):
-        await PostgresLog.open(postgres_url, schema=schema)
 
 
 @pytest.mark.parametrize(
     ("change", "advice"),
     [
         ({"netloc": "postgres:secret@127.0.0.1:1"}, "cannot be reached"),
-        ({"netloc": "nobody:secret@{address}"}, "does not know this user"),
+        ({"netloc": "unknown:secret@{address}"}, "does not know this user"),
         ({"path": "/nowhere"}, "does not exist"),
     ],
     ids=["server", "user", "database"],
 )
-async def test_a_wrong_address_is_told_from_a_wrong_name(postgres_url, change, advice):
+async def test_a_wrong_address_is_distinguished_from_a_wrong_name(postgres_url, change, advice):
     url = urlsplit(postgres_url)
     address = url.netloc.rpartition("@")[2]
     wrong = url._replace(**{part: text.format(address=address) for part, text in change.items()})
 
     with pytest.raises(LogUnavailable, match=advice) as refusal:
-        await PostgresLog.open(wrong.geturl())
+        await DatabaseLog.open(wrong.geturl())
 
     assert "secret" not in str(refusal.value)
 
@@ -110,7 +108,7 @@ async def test_a_database_that_cannot_hold_all_text_is_refused(postgres_url):
         await pool.execute("CREATE DATABASE old TEMPLATE template0 ENCODING LATIN1 LOCALE 'C'")
 
     with pytest.raises(LogUnavailable, match="create a database in UTF8"):
-        await PostgresLog.open(postgres_url[: -len("postgres")] + "old")
+        await DatabaseLog.open(postgres_url[: -len("postgres")] + "old")
 
 
 async def cut_off(admin) -> None:
@@ -127,7 +125,7 @@ async def test_a_connection_lost_between_appends_is_made_again(log, admin):
 
     outcomes = []
     for _ in range(2):
-        # The first to notice may fail; whoever comes after that finds a new connection.
+        # The first caller that notices may fail; the next one gets a new connection.
         try:
             outcomes.append(await log.lead())
         except LogUnavailable:
@@ -158,14 +156,14 @@ async def test_a_connection_lost_during_an_append_makes_the_log_unavailable(log,
 
 
 async def test_an_append_that_takes_too_long_makes_the_log_unavailable(postgres_url, schema, admin):
-    log = await PostgresLog.open(postgres_url, schema=schema, timeout_s=0.3)
+    log = await DatabaseLog.open(postgres_url, schema_name=schema, timeout_s=0.3)
     epoch = (await log.lead()).epoch
     async with admin.transaction():
         await admin.execute("SELECT * FROM head FOR UPDATE")
         with pytest.raises(LogUnavailable, match="TimeoutError"):
             await log.append(some(1, 1), epoch=epoch)
 
-    # Whether it was called back in time is not known before somebody leads again.
+    # Whether it was called back in time is not known before an engine leads again.
     head = await log.lead()
     assert head.position in (0, 1)
     await log.append(some(head.position + 1, 1), epoch=head.epoch)
@@ -173,19 +171,19 @@ async def test_an_append_that_takes_too_long_makes_the_log_unavailable(postgres_
     await log.close()
 
 
-async def test_an_append_is_durable_whatever_the_server_prefers(postgres_url, log, admin):
+async def test_an_append_is_durable_whatever_the_server_s_default(postgres_url, log, admin):
     await admin.execute("ALTER ROLE postgres SET synchronous_commit = off")
     try:
-        other = await PostgresLog.open(postgres_url, schema="durable")
-        writer = await other._connected_writer()
-        assert await writer.fetchval("SHOW synchronous_commit") == "on"
-        await other.close()
+        database = await open_database(postgres_url, schema_name="durable")
+        asked = text("SHOW synchronous_commit")
+        assert await database.write(lambda writer: writer.scalar(asked)) == "on"
+        await database.close()
     finally:
         await admin.execute("ALTER ROLE postgres RESET synchronous_commit")
 
 
 async def test_a_listener_is_woken_by_an_append_of_another(postgres_url, schema, log):
-    other = await PostgresLog.open(postgres_url, schema=schema)
+    other = await DatabaseLog.open(postgres_url, schema_name=schema)
     woken = asyncio.Event()
     await other.listen(woken.set)
 
@@ -203,9 +201,7 @@ async def test_a_listener_is_woken_by_an_append_of_another(postgres_url, schema,
         ("UPDATE head SET hash = '\\x00'", 5),
     ],
 )
-async def test_nobody_can_lead_a_log_whose_end_does_not_fit_its_head(
-    log, admin, statement, position
-):
+async def test_a_log_whose_end_does_not_fit_its_head_cannot_be_led(log, admin, statement, position):
     await log.append(some(1, 5), epoch=(await log.lead()).epoch)
     await admin.execute(statement)
 
@@ -216,7 +212,7 @@ async def test_nobody_can_lead_a_log_whose_end_does_not_fit_its_head(
     assert (await log.head()).epoch == 1
 
 
-async def test_nobody_can_lead_a_log_without_a_head(log, admin):
+async def test_a_log_without_a_head_cannot_be_led(log, admin):
     await admin.execute("DELETE FROM head")
 
     for question in (log.head, log.lead):
@@ -225,8 +221,8 @@ async def test_nobody_can_lead_a_log_without_a_head(log, admin):
 
 
 async def test_a_damaged_snapshot_is_passed_over(log, admin):
-    await log.save_snapshot(Snapshot(5, b"world 5"))
-    await log.save_snapshot(Snapshot(7, b"world 7"))
+    await log.save_snapshot(StateSnapshot(5, b"world 5"))
+    await log.save_snapshot(StateSnapshot(7, b"world 7"))
     await admin.execute("UPDATE snapshots SET body = '\\x00' WHERE position = 7")
 
-    assert await log.latest_snapshot() == Snapshot(5, b"world 5")
+    assert await log.latest_snapshot() == StateSnapshot(5, b"world 5")

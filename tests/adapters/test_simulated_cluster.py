@@ -13,11 +13,15 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from adapters.asyncio_clock import AsyncioClock
-from adapters.pacer import Pacer
-from adapters.simulated_cluster import SimulatedCluster, reporting
-from controlplane import events as e
-from controlplane.commands import (
+from adapters.clocks.asyncio_clock import AsyncioClock
+from adapters.clocks.pacer import Pacer
+from adapters.simulated_cluster.cluster import SimulatedCluster
+from adapters.simulated_cluster.workload import Workload
+from controlplane.lifecycle import runs
+from controlplane.lifecycle.effects import Effect, Survey
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.commands import (
     Report,
     ReportCluster,
     ReportNode,
@@ -25,12 +29,13 @@ from controlplane.commands import (
     ReportNodeRemoved,
     ReportRanks,
 )
-from controlplane.effects import Effect, Survey
-from controlplane.model import Cause, Exit, NodeInfo, RestartScope, Workload
+from controlplane.model.failures import Cause, Exit
+from controlplane.model.reasons import Loss, LossReason
+from controlplane.model.spec import RestartScope
 from simulator.faults import Fault, FaultKind, FaultModel
-from simulator.machine_training import Saved
-from simulator.topology import ClusterModel, Delays, NodeModel, grid
-from simulator.virtual_time import VirtualTime
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.machine.gang_training import Saved
+from simulator.network.topology import ClusterModel, Delays, NodeModel, grid
 from tests.gangs import launch, on, once_more, placed, running, spec, stop, then
 
 ORIGIN = 1_700_000_000.0
@@ -64,8 +69,8 @@ class Bench:
     ) -> None:
         self.env = VirtualTime(begin_at_s)
         self.cluster = SimulatedCluster(self.env, model, origin=ORIGIN, saved=saved)
-        self.told: list[tuple[float, Report]] = []
-        at_once(self.cluster.connect(lambda report: self.told.append((self.env.now, report))))
+        self.reported: list[tuple[float, Report]] = []
+        at_once(self.cluster.connect(lambda report: self.reported.append((self.env.now, report))))
 
     def ask(self, *effects: Effect) -> None:
         at_once(self.cluster.carry_out(effects))
@@ -76,8 +81,8 @@ class Bench:
         return self.news()
 
     def news(self) -> list[tuple[float, Report]]:
-        told, self.told = self.told, []
-        return told
+        reports, self.reported = self.reported, []
+        return reports
 
 
 def of_job(**news: Any) -> ReportRanks:
@@ -109,10 +114,10 @@ def failing(exit_rank: int, attempts: int | None = None) -> Workload:
     return Workload(duration_s=60.0, exit_code=3, exit_rank=exit_rank, failing_attempts=attempts)
 
 
-def codes(told: Sequence[tuple[float, Report]]) -> dict[int, int | None]:
+def codes(reports: Sequence[tuple[float, Report]]) -> dict[int, int | None]:
     return {
         end.rank: end.code
-        for _, report in told
+        for _, report in reports
         if isinstance(report, ReportRanks)
         for end in report.exited
     }
@@ -135,15 +140,23 @@ def test_after_enough_failing_attempts_one_succeeds() -> None:
         assert codes(bench.until(1000.0)) == expected
 
 
+def test_a_rank_that_is_replaced_repeats_the_try_that_fails() -> None:
+    """The others hang until it fails: were its second try to succeed, the gang would never end."""
+    job = placed(HALF_AND_HALF, spec(work=failing(exit_rank=0, attempts=1)))
+    bench = Bench()
+    bench.ask(launch(once_more(running(job, 5.0), rank=0)))
+    assert codes(bench.until(1000.0)) == {0: 3}
+
+
 def test_where_single_ranks_restart_the_others_end_well() -> None:
     bench = Bench()
     work = failing(exit_rank=0, attempts=1)
     job = placed(HALF_AND_HALF, spec(work=work, scope=RestartScope.RANK))
     bench.ask(launch(job))
-    said = "the workload says to exit with 3"
+    detail = "the workload says to exit with 3"
     assert bench.until(100.0)[-1] == (
         65.0,
-        of_job(exited=(Exit(0, 3, message=said, lines=(f"error: {said}",)), Exit(1, 0))),
+        of_job(exited=(Exit(0, 3, detail=detail, lines=(f"error: {detail}",)), Exit(1, 0))),
     )
     bench.ask(launch(once_more(running(job, 5.0), rank=0)))
     bench.news()
@@ -171,7 +184,7 @@ def test_a_rank_beyond_the_gang_means_its_last_one() -> None:
 # -------------------------------------------------------------------- nodes and faults
 
 
-def test_a_survey_tells_which_nodes_are_up_and_which_are_down() -> None:
+def test_a_survey_reports_which_nodes_are_up_and_which_are_down() -> None:
     bench = Bench()
     bench.cluster.fail_node("n1", None)
     bench.news()
@@ -191,29 +204,29 @@ def test_a_survey_tells_which_nodes_are_up_and_which_are_down() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "exit", "message"),
+    ("kind", "exit", "reason"),
     [
         (
             FaultKind.CRASH,
-            Exit(1, None, Cause.NODE_LOST, "node n1 crashed"),
-            "node n1 crashed",
+            Exit(1, None, Cause.NODE_LOST, loss=Loss(LossReason.CRASHED, "n1")),
+            LossReason.CRASHED,
         ),
         (
             FaultKind.SPOT_RECLAIM,
-            Exit(1, 137, Cause.SPOT_RECLAIM, "node n1 was reclaimed"),
-            "node n1 was reclaimed",
+            Exit(1, 137, Cause.SPOT_RECLAIM, loss=Loss(LossReason.RECLAIMED, "n1")),
+            LossReason.RECLAIMED,
         ),
     ],
 )
 def test_a_fault_ends_the_ranks_there_and_then_the_node_is_lost(
-    kind: FaultKind, exit: Exit, message: str
+    kind: FaultKind, exit: Exit, reason: LossReason
 ) -> None:
     fault = Fault(20.0, "n1", 300.0, kind)
     bench = Bench(replace(MODEL, faults=FaultModel(script=(fault,))))
     bench.ask(launch(placed(HALF_AND_HALF, spec())))
     assert bench.until(1000.0)[1:] == [
         (20.0, of_job(exited=(exit,))),
-        (20.0, ReportNodeLost(node="n1", message=message)),
+        (20.0, ReportNodeLost(node="n1", reason=reason)),
         (320.0, ReportNode(node=_info("n1", 4, "r1"))),
     ]
 
@@ -226,7 +239,7 @@ def test_an_unknown_node_cannot_be_made_to_fail() -> None:
 def test_a_gang_sent_to_a_node_that_is_not_there_hears_so() -> None:
     bench = Bench()
     bench.ask(launch(placed(on("n0:0", "n9:0"), spec())))
-    lost = Exit(1, None, Cause.NODE_LOST, "node n9 could not take the rank")
+    lost = Exit(1, None, Cause.NODE_LOST, loss=Loss(LossReason.NODE_REFUSED, "n9"))
     assert bench.until(1000.0) == [
         (0.0, of_job(exited=(lost,))),
         (0.0, ReportNodeRemoved(node="n9")),
@@ -305,13 +318,13 @@ def test_a_rank_that_the_log_calls_lost_has_died_with_its_node() -> None:
 
 
 def test_attempts_that_are_over_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporting, "OVER_KEPT", 2)
+    monkeypatch.setattr(runs, "OVER_KEPT", 2)
     bench = Bench()
     jobs = [placed(HALF_AND_HALF, spec(), id=f"job-{i}") for i in range(4)]
     for job in jobs:
         bench.ask(launch(job))
         bench.until(bench.env.now + 100.0)
-    assert list(bench.cluster._reporter.seen) == ["job-2", "job-3"]
+    assert list(bench.cluster._tracker.attempts) == ["job-2", "job-3"]
     bench.ask(launch(running(jobs[0], ORIGIN + 5.0)))
     assert codes(bench.until(bench.env.now + 1.0)) == {0: 0, 1: 0}
 
@@ -319,7 +332,7 @@ def test_attempts_that_are_over_are_forgotten_in_time(monkeypatch: pytest.Monkey
 # -------------------------------------------------------------------- logs
 
 
-def test_logs_tell_where_a_rank_runs_how_far_it_is_and_how_it_ended() -> None:
+def test_logs_show_where_a_rank_runs_its_progress_and_its_end() -> None:
     job = running(placed(on("n0:0,1", "n1:0"), spec(gpus=2), at=ORIGIN), ORIGIN + 5.0)
     bench = Bench(begin_at_s=17.0)
     lines = at_once(bench.cluster.logs(job, 0, 100))
@@ -329,7 +342,7 @@ def test_logs_tell_where_a_rank_runs_how_far_it_is_and_how_it_ended() -> None:
         "2023-11-14T22:13:25.000+00:00 training",
         "2023-11-14T22:13:31.000+00:00 progress 10 %",
     ]
-    ended = then(job, ORIGIN + 65.0, e.RanksExited(job.id, 1, (Exit(0, 3, message="oh"),)))
+    ended = then(job, ORIGIN + 65.0, e.RanksExited(job.id, 1, (Exit(0, 3, detail="oh"),)))
     lines = at_once(Bench(begin_at_s=900.0).cluster.logs(ended, 0, 2))
     assert lines == [
         "2023-11-14T22:14:19.000+00:00 progress 90 %",
@@ -374,7 +387,7 @@ def story(seed: int, until_s: float = 600.0) -> list[Report]:
     return [report for _, report in bench.until(until_s)]
 
 
-def test_the_same_seed_tells_the_same_story_and_another_one_another() -> None:
+def test_the_same_seed_gives_the_same_reports_and_another_seed_others() -> None:
     assert story(1) == story(1)
     assert story(1) != story(2)
 
@@ -384,7 +397,7 @@ def test_the_story_does_not_hang_on_the_hash_seed() -> None:
         "import msgspec; from tests.adapters.test_simulated_cluster import story;"
         "print(msgspec.json.encode(story(1)).decode())"
     )
-    told = {
+    stories = {
         subprocess.run(
             [sys.executable, "-c", script],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
@@ -395,10 +408,10 @@ def test_the_story_does_not_hang_on_the_hash_seed() -> None:
         ).stdout.strip()
         for hash_seed in ("1", "2")
     }
-    assert told == {msgspec.json.encode(story(1)).decode()}
+    assert stories == {msgspec.json.encode(story(1)).decode()}
 
 
-async def test_real_time_tells_the_same_story_as_virtual_time() -> None:
+async def test_real_time_gives_the_same_reports_as_virtual_time() -> None:
     model, effects = eventful(1)
     expected = story(1)
     env = VirtualTime()
@@ -406,8 +419,8 @@ async def test_real_time_tells_the_same_story_as_virtual_time() -> None:
     pacer = Pacer(env, clock.twin(), origin=ORIGIN)
     # The effects come first, so that both stories begin with them at time 0.
     paced = SimulatedCluster(env, model, origin=ORIGIN)
-    told: list[Report] = []
-    await paced.connect(told.append)
+    reports: list[Report] = []
+    await paced.connect(reports.append)
     await paced.carry_out(effects)
     task = asyncio.create_task(pacer.run())
     await clock.wait(ORIGIN + 600.0)
@@ -416,4 +429,4 @@ async def test_real_time_tells_the_same_story_as_virtual_time() -> None:
     with suppress(asyncio.CancelledError):
         await task
     assert len(expected) > 50
-    assert told[: len(expected)] == expected
+    assert reports[: len(expected)] == expected

@@ -1,7 +1,7 @@
 """Who computes, who holds parameters and who starts the others follows from the manifest.
 
 Every job here runs through the whole engine on a simulated cluster, and takes as long as its
-placement says: never the default duration, never on the launcher's GPUs alone.
+placement gives: never the default duration, never on the launcher's GPUs alone.
 """
 
 from collections import Counter
@@ -12,21 +12,23 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
 from adapters.simulated_cluster.training import cpus_of, duties_of, problem_of, scheme_of
-from controlplane.commands import SubmitJob
+from adapters.simulated_cluster.workload import Training, Workload, hints_of, workload_of
 from controlplane.engine import Engine, EngineOptions
-from controlplane.job import Job, Phase
 from controlplane.kinds.registry import read_manifest
-from controlplane.model import JobSpec, Training, Workload
-from simulator.gangs import Duty
-from simulator.topology import ClusterModel, parse_cluster
-from simulator.trainer import Trainer
+from controlplane.lifecycle.job import Job
+from controlplane.model.commands import SubmitJob
+from controlplane.model.phases import Phase
+from controlplane.model.spec import JobSpec
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.machine.gang import Duty
+from simulator.machine.trainer import Trainer
+from simulator.network.topology import ClusterModel, parse_cluster
 from simulator.training.plans import SCHEMES
-from simulator.training.recipes import Recipe
-from simulator.virtual_time import VirtualTime
+from simulator.training.recipes import BadRecipe, Recipe
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 START_S = 5.0
@@ -45,7 +47,7 @@ def example(name: str, **training: Any) -> JobSpec:
     """The job of an example, which trains something instead of lasting a given time."""
     spec = read_manifest(yaml.safe_load((EXAMPLES / name).read_text())).spec
     work = Workload(training=Training(**({"model": "vgg16", "steps": STEPS} | training)))
-    return replace(spec, workload=work, ttl_s=None)
+    return replace(spec, hints=hints_of(work), ttl_s=None)
 
 
 def ran(spec: JobSpec, cluster: ClusterModel | None = None) -> Job:
@@ -128,17 +130,19 @@ def test_a_launcher_that_works_computes_with_its_workers() -> None:
         document["spec"]["runLauncherAsWorker"] = works
         spec = read_manifest(document).spec
         # The batch of all is the same work, whatever it is spread over.
-        spec = replace(spec, workload=Workload(training=Training(model="vgg16", steps=STEPS)))
+        spec = replace(
+            spec, hints=hints_of(Workload(training=Training(model="vgg16", steps=STEPS)))
+        )
         job = ran(spec, cluster := _cluster(gpus=4))
         lengths[works] = length_s(job)
         assert lengths[works] == pytest.approx(expected_s(job, cluster, "ring"), rel=1e-6)
     assert lengths[True] > lengths[False], "a ring of twelve takes longer than one of eight"
 
 
-def test_workers_without_hardware_that_is_known_last_as_long_as_is_said() -> None:
+def test_workers_on_unknown_hardware_last_as_long_as_stated() -> None:
     spec = replace(
         example("mpijob.yaml"),
-        workload=Workload(duration_s=77.0, training=Training(model="vgg16")),
+        hints=hints_of(Workload(duration_s=77.0, training=Training(model="vgg16"))),
     )
     assert length_s(ran(spec, _cluster(gpus=8, **UNKNOWN))) == 77.0
 
@@ -157,7 +161,7 @@ def test_workers_without_hardware_that_is_known_last_as_long_as_is_said() -> Non
 )
 def test_the_servers_of_a_manifest_are_its_scheme(name: str, scheme: str) -> None:
     spec, cluster = example(name), _cluster(gpus=8)
-    assert scheme_of(spec) == scheme
+    assert scheme_of(spec, Training(model="vgg16")) == scheme
     job = ran(spec, cluster)
     assert length_s(job) == pytest.approx(expected_s(job, cluster, scheme), rel=1e-6)
 
@@ -176,9 +180,9 @@ def test_more_servers_are_faster_and_nodes_of_their_own_count() -> None:
         key = (tuple(servers.items()), scheme)
         recipe = Recipe("vgg16", scheme=SCHEMES[scheme])
         trainer.begin(key, recipe, workers, steps=1, now=0.0, servers=servers)
-        found = trainer.step_s(key)
+        seconds = trainer.step_s(key)
         trainer.end(key, 0.0)
-        return found
+        return seconds
 
     one, two, four = (step_s({f"a-{4 + i}": 1 for i in range(n)}) for n in (1, 2, 4))
     assert one > 1.5 * two > 2.0 * four
@@ -190,7 +194,7 @@ def test_more_servers_are_faster_and_nodes_of_their_own_count() -> None:
     assert step_s({f"a-{4 + i}": 1 for i in range(4)}, "ps") > 2.0 * four
 
 
-def test_one_worker_waits_for_a_server_on_another_node_and_not_for_one_beside_it() -> None:
+def test_a_worker_waits_for_a_server_on_another_node_and_not_for_one_on_its_own() -> None:
     trainer = Trainer(_cluster(nodes=2, gpus=1))
     recipe = Recipe("vgg16", scheme=SCHEMES["ps"])
     trainer.begin("away", recipe, {"a-0": 1}, steps=1, now=0.0, servers={"a-1": 1})
@@ -214,11 +218,15 @@ def test_a_server_carries_the_traffic_of_all_its_clients() -> None:
     assert trainer.step_s("neighbour") == pytest.approx(alone_s)
 
 
+def _problem(spec: JobSpec) -> BadRecipe | None:
+    return problem_of(spec, workload_of(spec).training)
+
+
 def test_a_number_of_servers_other_than_the_jobs_own_is_refused() -> None:
-    assert problem_of(example("tfjob-ps-workers.yaml", servers=2)) is None
-    wrong = problem_of(example("tfjob-ps-workers.yaml", servers=3))
+    assert _problem(example("tfjob-ps-workers.yaml", servers=2)) is None
+    wrong = _problem(example("tfjob-ps-workers.yaml", servers=3))
     assert wrong is not None
-    assert "the job has 2 of its own" in str(wrong)
+    assert "the job has 2 servers of its own" in str(wrong)
 
 
 # -------------------------------------------------------------------- without GPUs
@@ -232,7 +240,7 @@ def _cpu_spec(model: str, *, cpu: int, workers: int = 2, **training: Any) -> Job
     worker["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": str(cpu)}}
     spec = read_manifest(document).spec
     work = Workload(training=Training(model=model, steps=STEPS, **training))
-    return replace(spec, workload=work)
+    return replace(spec, hints=hints_of(work))
 
 
 @pytest.mark.parametrize("model", ["lenet5", "ptb_lstm"])
@@ -245,7 +253,7 @@ def test_cpus_train_what_needs_no_gpu(model: str) -> None:
     assert many != 60.0
 
 
-def test_ranks_that_do_not_say_how_many_cores_they_need_share_their_node() -> None:
+def test_ranks_without_a_cpu_request_share_their_node() -> None:
     trainer = Trainer(parse_cluster({"nodes": [{"name": "n", "gpus": 0, "cpus": 32}]}))
     for cpus, ranks in ((0.0, 1), (32.0, 1), (0.0, 4), (8.0, 4)):
         recipe = Recipe("lenet5", scheme=SCHEMES["mpi"], cpus=cpus)
@@ -264,7 +272,7 @@ def test_ranks_that_do_not_say_how_many_cores_they_need_share_their_node() -> No
     ],
 )
 def test_what_cpus_cannot_do_is_refused(fields: dict[str, Any], field: str) -> None:
-    wrong = problem_of(_cpu_spec(fields.pop("model"), cpu=2, **fields))
+    wrong = _problem(_cpu_spec(fields.pop("model"), cpu=2, **fields))
     assert wrong is not None
     assert wrong.field == field
 

@@ -4,18 +4,20 @@ from typing import Any
 
 import pytest
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
 from adapters.simulated_cluster.recovered import RecoveredCluster
-from controlplane.commands import SetPolicy, SubmitJob
+from adapters.simulated_cluster.workload import Workload, hints_of
 from controlplane.engine import Engine, EngineOptions
-from controlplane.job import Job, Phase
-from controlplane.model import DoneWhen, JobSpec, Role, Scheduling, TopologyAsk, Workload
-from controlplane.sharing import Policy
-from simulator.fields import BadCluster
-from simulator.topology import parse_cluster
-from simulator.virtual_time import VirtualTime
+from controlplane.lifecycle.job import Job
+from controlplane.model.commands import SetPolicy, SubmitJob
+from controlplane.model.phases import Phase
+from controlplane.model.policy import Policy
+from controlplane.model.spec import DoneWhen, JobSpec, Role, Scheduling, TopologyAsk
+from simulator.config.parsing import BadCluster
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import parse_cluster
 
 RACKS = [
     {
@@ -62,7 +64,7 @@ def _spec(
     return JobSpec(
         roles=(Role(name="Worker", replicas=ranks, gpus=gpus, template=template),),
         done_when=DoneWhen("Worker"),
-        workload=Workload(duration_s=1e6),
+        hints=hints_of(Workload(duration_s=1e6)),
         scheduling=Scheduling(**scheduling),
     )
 
@@ -102,8 +104,8 @@ def test_a_gang_stays_within_one_domain_of_the_level_it_names(levels: tuple[str,
 def test_racks_that_name_no_block_are_racks_all_the_same() -> None:
     bare = [{"name": f"r{i}", "nodes": 2, "gpus": 4} for i in range(2)]
     world = World(*bare, levels=("block", "rack"))
-    found = world.submit(_spec(2, 4, topology=TopologyAsk(required="rack")))
-    assert found in ("r0-0,r0-1", "r1-0,r1-1")
+    nodes = world.submit(_spec(2, 4, topology=TopologyAsk(required="rack")))
+    assert nodes in ("r0-0,r0-1", "r1-0,r1-1")
 
 
 def _wants(name: str, amount: int) -> dict[str, Any]:
@@ -142,7 +144,7 @@ def test_the_cluster_of_a_server_refuses_what_no_node_declares_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("resources", "told"),
+    ("resources", "message"),
     [
         ({"cpu": 4}, "cpus, memory_gb and gpus have fields"),
         ({"nvidia.com/gpu": 4}, "cpus, memory_gb and gpus have fields"),
@@ -151,8 +153,8 @@ def test_the_cluster_of_a_server_refuses_what_no_node_declares_too() -> None:
         (["rdma/hca"], "must be a mapping"),
     ],
 )
-def test_resources_that_cannot_be_declared_are_refused(resources: Any, told: str) -> None:
-    with pytest.raises(BadCluster, match=told):
+def test_resources_that_cannot_be_declared_are_refused(resources: Any, message: str) -> None:
+    with pytest.raises(BadCluster, match=message):
         parse_cluster({"racks": [{"name": "a", "resources": resources}]})
 
 

@@ -6,18 +6,18 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
-from controlplane.attempt import HOLDING
-from controlplane.commands import CancelJob, SubmitJob
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
+from adapters.simulated_cluster.workload import Workload, hints_of
 from controlplane.engine import Engine, EngineOptions
-from controlplane.job import FINISHED
-from controlplane.model import DoneWhen, JobSpec, RestartPolicy, RestartScope, Role, Workload
+from controlplane.model.commands import CancelJob, SubmitJob
+from controlplane.model.phases import FINISHED, WITH_DEVICES
+from controlplane.model.spec import DoneWhen, JobSpec, RestartPolicy, RestartScope, Role
 from simulator.faults import Fault, FaultModel
-from simulator.time_slicing import WHOLE
-from simulator.topology import ClusterModel, Delays, NodeModel
-from simulator.virtual_time import VirtualTime
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.machine.time_slicing import WHOLE
+from simulator.network.topology import ClusterModel, Delays, NodeModel
 
 MEMORY_MIB = 16_000
 NODES = tuple(NodeModel(f"n{i}", gpus=2, gpu_memory_mib=MEMORY_MIB) for i in range(2))
@@ -47,8 +47,8 @@ class Bench:
 
     def __init__(self, script: list[tuple[int, str]]) -> None:
         self.env = VirtualTime()
-        found = tuple(Fault(float(at), node, 30.0) for at, node in sorted(set(script)))
-        model = ClusterModel(NODES, Delays(5.0, 0.0, 2.0), FaultModel(script=found))
+        faults = tuple(Fault(float(at), node, 30.0) for at, node in sorted(set(script)))
+        model = ClusterModel(NODES, Delays(5.0, 0.0, 2.0), FaultModel(script=faults))
         self.cluster = SimulatedCluster(self.env, model)
         self.checks = count()
         self.engine = Engine(
@@ -61,31 +61,31 @@ class Bench:
         as_process(self.env, self.engine.run())
 
     def ask(self, at: float, command: Any) -> None:
-        self.env.agenda.call_after(at, lambda: self.engine.submit(command, lambda answer: None))
+        self.env.call_after(at, lambda: self.engine.submit(command, lambda answer: None))
 
     def check(self) -> None:
         """No device holds more than it is, and every holder is one that the scheduler put there."""
         next(self.checks)
         world = self.engine.world
-        for node, device, held in self.cluster._machine.holders():
+        for node, device, held in self.cluster._machine.allocations():
             assert sum(each.share for each in held) <= WHOLE
             assert sum(each.memory_mib for each in held) <= MEMORY_MIB
             for each in held:
-                key: Any = each.holder.gang
+                key: Any = each.owner.gang
                 job = world.jobs[key.job]
                 attempt = job.attempt
                 assert attempt is not None
                 if attempt.number != key.attempt:
                     continue
-                slot = attempt.placement[each.holder.rank]
+                slot = attempt.placement[each.owner.rank]
                 assert (slot.node, device in slot.devices) == (node.name, True)
-                assert (attempt.share(each.holder.rank) or WHOLE) == each.share
-                assert attempt.ranks[each.holder.rank].state in HOLDING
+                assert (attempt.share(each.owner.rank) or WHOLE) == each.share
+                assert attempt.ranks[each.owner.rank].state in WITH_DEVICES
 
 
 @settings(max_examples=40, deadline=None)
 @given(jobs, faults)
-def test_ledger_and_scheduler_agree_whatever_shares_and_every_job_ends(
+def test_ledger_and_scheduler_agree_under_any_sharing_and_every_job_ends(
     asked: list[tuple[int, list[dict[str, int]], int, bool, int | None]],
     script: list[tuple[int, str]],
 ) -> None:
@@ -98,7 +98,7 @@ def test_ledger_and_scheduler_agree_whatever_shares_and_every_job_ends(
             restart=RestartPolicy(
                 limit=None, scope=RestartScope.RANK if alone else RestartScope.GANG
             ),
-            workload=Workload(duration_s=float(duration_s)),
+            hints=hints_of(Workload(duration_s=float(duration_s))),
         )
         bench.ask(at, SubmitJob(job=str(number), namespace="n", name=f"j{number}", spec=spec))
         if cancel_at is not None:
@@ -108,4 +108,4 @@ def test_ledger_and_scheduler_agree_whatever_shares_and_every_job_ends(
     world.check()
     assert next(bench.checks) > 0
     assert all(job.phase in FINISHED for job in world.jobs.values())
-    assert all(not held for _, _, held in bench.cluster._machine.holders())
+    assert all(not held for _, _, held in bench.cluster._machine.allocations())

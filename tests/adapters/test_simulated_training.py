@@ -1,28 +1,30 @@
 """Jobs that train on the simulated cluster: at the pace of their place, through faults and restarts."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adapters.asyncio_clock import AsyncioClock
-from adapters.notes.file import FileNotes
-from adapters.notes.postgres import PostgresNotes
-from controlplane.commands import ReportCluster, ReportNodeLost, ReportRanks
-from controlplane.effects import Survey
-from controlplane.model import Cause, Training, Workload
+from adapters.clocks.asyncio_clock import AsyncioClock
+from adapters.database.notes import DatabaseNotes
+from adapters.database.opening import open_database
+from adapters.simulated_cluster.workload import Training, Workload
+from controlplane.lifecycle.effects import Survey
+from controlplane.model.commands import ReportCluster, ReportNodeLost, ReportRanks
+from controlplane.model.failures import Cause
+from controlplane.model.reasons import Loss, LossReason
 from simulator.faults import PRESETS, Fault, FaultKind, FaultModel
 from simulator.faults.job_failures import job_failure
-from simulator.gangs import Gang, Part, Work
-from simulator.happenings import Ended, Happening
-from simulator.machine import Machine
-from simulator.topology import ClusterModel, parse_cluster
-from simulator.trainer import Trainer
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.machine.events import Ended, MachineEvent
+from simulator.machine.gang import Gang, Part, Work
+from simulator.machine.machine import Machine
+from simulator.machine.trainer import Trainer
+from simulator.network.topology import ClusterModel, parse_cluster
 from simulator.training.checkpoints import Checkpointing
 from simulator.training.recipes import Recipe
-from simulator.virtual_time import VirtualTime
 from tests.adapters.test_simulated_cluster import ORIGIN, Bench, at_once
 from tests.gangs import launch, on, placed, running, spec, stop
 
@@ -32,8 +34,8 @@ FAT: dict[str, Any] = {"model": "vgg16", "compute_s": 0.05}
 
 def _cluster(faults: FaultModel | None = None) -> ClusterModel:
     rack = {"name": "a", "nodes": 4, "gpus": 4, "gpu_type": "P100", "link": "pcie3", "net": "25GbE"}
-    found = parse_cluster({"racks": [rack], "start_delay_s": START_S, "stop_delay_s": 2})
-    return ClusterModel(found.nodes, found.delays, faults or FaultModel(), 3, found.fabric)
+    parsed = parse_cluster({"racks": [rack], "start_delay_s": START_S, "stop_delay_s": 2})
+    return ClusterModel(parsed.nodes, parsed.delays, faults or FaultModel(), 3, parsed.fabric)
 
 
 def _work(**fields: Any) -> Workload:
@@ -95,7 +97,7 @@ def test_an_attempt_after_a_fault_goes_on_at_the_last_checkpoint() -> None:
     bench.ask(launch(job))
     lost = [r for _, r in bench.until(crash_s + 1) if isinstance(r, ReportRanks) and r.exited]
     assert lost[0].exited[0].cause is Cause.NODE_LOST
-    assert lost[0].exited[0].message == "node a-0 crashed: HBM"
+    assert lost[0].exited[0].loss == Loss(LossReason.CRASHED, "a-0", "HBM")
     again = placed(on("a-1:0,1,2,3"), spec(1, gpus=4, work=work), attempt=2, at=crash_s + 1)
     bench.ask(launch(again))
     at, _ = _ends(bench)["job-1"]
@@ -113,24 +115,24 @@ def test_spot_notice_lets_a_gang_save_all() -> None:
     assert sum(bench.cluster.lost_s.values()) == 0.0
 
 
-def test_a_spot_notice_is_told_before_the_node_goes() -> None:
+def test_a_spot_notice_is_reported_before_the_node_goes() -> None:
     fault = Fault(START_S + 250.0, "a-0", 60.0, FaultKind.SPOT_RECLAIM, notice_s=120.0)
     bench = Bench(_cluster(FaultModel(script=(fault,))))
     work = _work(steps=100_000, checkpoint_s=100.0, checkpoint_write_s=10.0)
     job = placed(on("a-0:0,1", "a-1:0,1"), spec(2, gpus=2, work=work))
     bench.ask(launch(job))
-    told = [(at, r) for at, r in bench.until(START_S + 131.0) if at > START_S]
-    (at, leaving), (_, lost) = told
+    reports = [(at, r) for at, r in bench.until(START_S + 131.0) if at > START_S]
+    (at, leaving), (_, lost) = reports
     assert at == START_S + 130.0
     assert isinstance(leaving, ReportRanks)
     assert [(x.rank, x.cause) for x in leaving.leaving] == [(0, Cause.SPOT_RECLAIM)]
-    assert lost == ReportNodeLost(node="a-0", message="node a-0 will be reclaimed in 120 s")
+    assert lost == ReportNodeLost(node="a-0", reason=LossReason.RECLAIMED, left_s=120.0)
     # The gang is moved: it writes a checkpoint, which takes longer than to stop, and is gone.
     bench.ask(stop(running(job, ORIGIN + START_S)))
     gone = [(at, r) for at, r in bench.until(START_S + 249.0) if isinstance(r, ReportRanks)]
     assert [(at, r.gone) for at, r in gone if r.gone] == [(pytest.approx(START_S + 141.0), (0, 1))]
     assert sum(bench.cluster.lost_s.values()) == 0.0
-    # Whoever asks for the nodes meanwhile learns that this one takes no work.
+    # A survey of the nodes meanwhile reports that this one takes no work.
     bench.ask(Survey())
     (survey,) = [r for _, r in bench.news() if isinstance(r, ReportCluster)]
     assert [node.name for node in survey.down] == ["a-0"]
@@ -159,7 +161,7 @@ def test_a_slow_node_is_felt_while_it_is_slow() -> None:
 
 
 def test_a_recipe_that_cannot_be_followed_ends_with_the_reason() -> None:
-    for fields, said in (
+    for fields, message in (
         ({"model": "nonesuch"}, "workload.training.model: no model 'nonesuch'"),
         ({"scheme": "magic"}, "workload.training.scheme"),
         ({"tensor": 3}, "workload.training.tensor"),
@@ -169,7 +171,7 @@ def test_a_recipe_that_cannot_be_followed_ends_with_the_reason() -> None:
         bench.ask(launch(placed(on("a-0:0"), spec(1, work=_work(**fields)))))
         _, report = _ends(bench, 100.0)["job-1"]
         assert report.exited[0].code == 2
-        assert said in report.exited[0].message
+        assert message in report.exited[0].detail
 
 
 def test_on_unknown_hardware_the_given_duration_counts() -> None:
@@ -220,7 +222,7 @@ def test_conditions_make_jobs_fail_for_published_reasons() -> None:
     bench.ask(launch(placed(on("a-0:0"), spec(1, work=work), id=name)))
     at, report = _ends(bench, 2e4)[name]
     assert at == pytest.approx(START_S + failure.after_s)
-    assert report.exited[0].message == failure.reason.name
+    assert report.exited[0].detail == failure.reason.name
     assert report.exited[0].code == failure.reason.exit_code
 
 
@@ -273,15 +275,15 @@ def test_telemetry_names_the_rank_that_holds_a_device() -> None:
 # ------------------------------------------------------------- gangs that grow and shrink
 
 
-def _machine() -> tuple[VirtualTime, Machine, list[tuple[float, Happening]]]:
+def _machine() -> tuple[VirtualTime, Machine, list[tuple[float, MachineEvent]]]:
     env = VirtualTime()
-    told: list[tuple[float, Happening]] = []
-    machine = Machine(env, _cluster(), lambda what: told.append((env.now, what)))
-    return env, machine, told
+    events: list[tuple[float, MachineEvent]] = []
+    machine = Machine(env, _cluster(), lambda what: events.append((env.now, what)))
+    return env, machine, events
 
 
-def _ended(told: list[tuple[float, Happening]]) -> dict[object, float]:
-    return {what.key: at for at, what in told if isinstance(what, Ended)}
+def _ended(events: list[tuple[float, MachineEvent]]) -> dict[object, float]:
+    return {what.key: at for at, what in events if isinstance(what, Ended)}
 
 
 def test_ranks_that_join_share_the_work_and_end_with_the_others() -> None:
@@ -289,14 +291,14 @@ def test_ranks_that_join_share_the_work_and_end_with_the_others() -> None:
     first, second = on("a-0:0,1", "a-1:0,1"), on("a-0:0,1", "a-1:0,1", "a-2:0,1", "a-3:0,1")
     alone_s = _alone_s(Recipe(**FAT), {"a-0": 2, "a-1": 2})
     both_s = _alone_s(Recipe(**FAT), {f"a-{i}": 2 for i in range(4)})
-    env, machine, told = _machine()
+    env, machine, events = _machine()
     machine.start(Gang("whole", first, (Part((0, 1), 0.0, work=work),)))
     joined_s = START_S + 400 * alone_s
     env.run(until=joined_s - START_S)
     machine.start(Gang("more", second, (Part((2, 3), 0.0, work=work),)))
     env.run()
     # 600 steps of four GPUs were left, which are 300 of eight.
-    ends = _ended(told)
+    ends = _ended(events)
     assert ends["whole"] == pytest.approx(joined_s + 300 * both_s)
     assert ends["more"] == ends["whole"]
 
@@ -305,29 +307,29 @@ def test_ranks_that_leave_make_the_others_go_on_alone() -> None:
     work = Work(Recipe(**FAT), 1000.0, resume="job", gpus=4)
     both_s = _alone_s(Recipe(**FAT), {"a-0": 2, "a-1": 2})
     alone_s = _alone_s(Recipe(**FAT), {"a-0": 2})
-    env, machine, told = _machine()
+    env, machine, events = _machine()
     machine.start(Gang("whole", on("a-0:0,1", "a-1:0,1"), (Part((0, 1), 0.0, work=work),)))
     left_s = START_S + 500 * both_s
     env.run(until=left_s - 2.0)
     machine.stop_ranks("whole", (1,))
     env.run()
-    assert _ended(told)["whole"] == pytest.approx(left_s + 2 * 500 * alone_s)
+    assert _ended(events)["whole"] == pytest.approx(left_s + 2 * 500 * alone_s)
 
 
 def test_a_gang_that_begins_with_fewer_ranks_has_more_steps_before_it() -> None:
-    env, machine, told = _machine()
+    env, machine, events = _machine()
     work = Work(Recipe(**FAT), 1000.0, resume="job", gpus=8)
     machine.start(Gang("few", on("a-0:0,1"), (Part((0,), 0.0, work=work),)))
     env.run()
     alone_s = _alone_s(Recipe(**FAT), {"a-0": 2})
-    assert _ended(told)["few"] == pytest.approx(START_S + 4 * 1000 * alone_s)
+    assert _ended(events)["few"] == pytest.approx(START_S + 4 * 1000 * alone_s)
 
 
 def test_what_a_crew_saved_counts_for_another_size() -> None:
     work = Work(Recipe(**FAT, checkpoint=Checkpointing(10.0)), 1000.0, resume="job", gpus=4)
     both_s = _alone_s(work.recipe, {"a-0": 2, "a-1": 2})
     alone_s = _alone_s(work.recipe, {"a-0": 2})
-    env, machine, told = _machine()
+    env, machine, events = _machine()
     machine.start(Gang("whole", on("a-0:0,1", "a-1:0,1"), (Part((0, 1), 0.0, work=work),)))
     env.run(until=START_S + 500 * both_s)
     machine.fail("a-1", None)
@@ -338,7 +340,7 @@ def test_what_a_crew_saved_counts_for_another_size() -> None:
     env.run()
     kept = 500 * both_s // 10.0 * 10.0 / (1000 * both_s)
     left_s = (1.0 - kept) * 2 * 1000 * alone_s
-    assert _ended(told)["again"] == pytest.approx(again_s + START_S + left_s)
+    assert _ended(events)["again"] == pytest.approx(again_s + START_S + left_s)
 
 
 # ------------------------------------------------------------- checkpoints that outlive a process
@@ -355,28 +357,26 @@ async def test_a_checkpoint_outlives_the_process_that_simulates(tmp_path: Path, 
     model = _cluster(FaultModel(script=(Fault(crash_s, "a-0", 60.0),)))
     work = _work(steps=1000, checkpoint_s=100.0)
     job = placed(on("a-0:0,1,2,3"), spec(1, gpus=4, work=work))
-    async with _kept_beside(tmp_path, url) as saved:
+    async with _saved_in(tmp_path, url) as saved:
         before = Bench(model, saved=saved)
         before.ask(launch(job))
         before.until(crash_s + 1.0)
     # Another process, which finds nothing but what was kept.
-    async with _kept_beside(tmp_path, url) as saved:
+    async with _saved_in(tmp_path, url) as saved:
         after = Bench(model, crash_s + 1.0, saved=saved)
         again = placed(on("a-1:0,1,2,3"), spec(1, gpus=4, work=work), attempt=2, at=crash_s + 1)
         after.ask(launch(again))
         at, _ = _ends(after)["job-1"]
         assert at == pytest.approx(crash_s + 1 + START_S + 1000 * step_s - 200.0, rel=1e-6)
-    async with _kept_beside(tmp_path, url) as saved:
+    async with _saved_in(tmp_path, url) as saved:
         assert not saved
 
 
 @asynccontextmanager
-async def _kept_beside(folder: Path, url: str) -> AsyncIterator[Any]:
-    async with AsyncExitStack() as stack:
-        notes: FileNotes | PostgresNotes = FileNotes(folder / "m.db")
-        if url:
-            kept = PostgresNotes(url, clock=AsyncioClock(), schema="public")
-            notes = await stack.enter_async_context(kept)
+async def _saved_in(folder: Path, url: str) -> AsyncIterator[Any]:
+    database = await open_database(url or folder / "m.db")
+    async with DatabaseNotes(database, clock=AsyncioClock()) as notes:
         saved = notes.book("checkpoints")
         await notes.load()
         yield saved
+    await database.close()

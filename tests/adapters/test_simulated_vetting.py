@@ -5,20 +5,23 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
-from controlplane.commands import SubmitJob
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
+from adapters.simulated_cluster.workload import Training, Workload, hints_of, workload_of
 from controlplane.engine import Engine, EngineOptions
-from controlplane.job import Job, Phase
-from controlplane.model import DoneWhen, JobSpec, Role, Scheduling, Training, Workload
+from controlplane.lifecycle.job import Job
+from controlplane.messages import job_text
+from controlplane.model.commands import SubmitJob
+from controlplane.model.phases import Phase
+from controlplane.model.spec import DoneWhen, JobSpec, Role, Scheduling
 from simulator.hardware.gpus import GPUS, find_gpu
-from simulator.topology import ClusterModel, parse_cluster
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import ClusterModel, parse_cluster
 from simulator.training.memory import GIB, memory_of
 from simulator.training.models import MODELS
 from simulator.training.plans import Scheme
 from simulator.training.recipes import Recipe
-from simulator.virtual_time import VirtualTime
 
 SMALL = {"name": "small", "nodes": 2, "gpus": 8, "gpu_type": "V100"}
 LARGE = {"name": "large", "nodes": 2, "gpus": 8, "gpu_type": "A100-80"}
@@ -33,7 +36,9 @@ def _spec(gpus: int = 1, ranks: int = 1, **training: Any) -> JobSpec:
     return JobSpec(
         roles=(Role(name="Worker", replicas=ranks, gpus=gpus),),
         done_when=DoneWhen("Worker"),
-        workload=Workload(training=Training(**{"model": "resnet50", "steps": 100} | training)),
+        hints=hints_of(
+            Workload(training=Training(**{"model": "resnet50", "steps": 100} | training))
+        ),
     )
 
 
@@ -43,7 +48,7 @@ def _refused(spec: JobSpec, *racks: dict[str, Any]) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         ({"model": "nonesuch"}, "spec.workload.training.model: no model 'nonesuch'"),
         ({"scheme": "magic"}, "spec.workload.training.scheme: must be one of ring, "),
@@ -59,10 +64,10 @@ def _refused(spec: JobSpec, *racks: dict[str, Any]) -> tuple[str, str]:
         ({"tensor": 2}, "tensor: resnet50 is no transformer"),
     ],
 )
-def test_a_recipe_that_no_formula_follows_is_refused(fields: dict[str, Any], told: str) -> None:
+def test_a_recipe_that_no_formula_follows_is_refused(fields: dict[str, Any], expected: str) -> None:
     code, message = _refused(_spec(**fields))
     assert code == "invalid_job"
-    assert told in message
+    assert expected in message
 
 
 @pytest.mark.parametrize(
@@ -81,10 +86,10 @@ def test_what_the_formula_of_language_models_does_not_use_is_refused(
 ) -> None:
     spec = _spec(8, 2, model="gpt_3.6b", tensor=8)
     assert _refused(spec, LARGE) == ("", "")
-    training = replace(spec.workload.training, **fields)
-    code, told = _refused(replace(spec, workload=Workload(training=training)), LARGE)
+    training = replace(workload_of(spec).training, **fields)
+    code, message = _refused(replace(spec, hints=hints_of(Workload(training=training))), LARGE)
     assert code == "invalid_job"
-    assert f"training.{next(iter(fields))}: " in told
+    assert f"training.{next(iter(fields))}: " in message
 
 
 def test_the_field_is_named_as_the_person_wrote_it() -> None:
@@ -95,10 +100,10 @@ def test_the_field_is_named_as_the_person_wrote_it() -> None:
 
 
 def test_a_model_that_fits_no_gpu_is_refused_with_what_it_needs() -> None:
-    code, told = _refused(_spec(model="gpt_175b"))
+    code, message = _refused(_spec(model="gpt_175b"))
     assert code == "can_never_fit"
-    assert "gpt_175b needs at least 2," in told
-    assert "the largest that this job may use has 16.0 GiB (V100)" in told
+    assert "gpt_175b needs at least 2," in message
+    assert "the largest that this job may use has 16.0 GiB (V100)" in message
     # Cut into enough parts it fits; on hardware that is not known nothing is refused.
     assert _refused(_spec(8, 64, model="gpt_175b", tensor=8, pipeline=64), SMALL) == ("", "")
     assert _refused(_spec(model="gpt_175b"), SMALL, UNKNOWN) == ("", "")
@@ -144,8 +149,8 @@ def test_a_job_that_is_placed_on_too_small_a_gpu_is_out_of_memory_for_good() -> 
     spec = _spec(8, model="gpt_1.7b")
     job = _ran(replace(spec, roles=(replace(spec.roles[0], node="small-0"),)), SMALL, LARGE)
     assert (job.phase, job.reason, job.restarts) == (Phase.FAILED, "cannot_run", ())
-    assert "out of memory: gpt_1.7b needs at least" in job.message
-    assert "V100 of small-0 has 16.0 GiB" in job.message
+    assert "out of memory: gpt_1.7b needs at least" in job_text(job)
+    assert "V100 of small-0 has 16.0 GiB" in job_text(job)
     assert _ran(spec, LARGE).phase is Phase.SUCCEEDED
 
 

@@ -1,153 +1,109 @@
-"""A real browser, driven over its own debugging protocol: Debian's chromium without a window."""
+"""Debian's Chromium without a window, driven by Playwright."""
 
 import asyncio
-import base64
 import shutil
-import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from itertools import count
-from pathlib import Path
-from typing import Any
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
-import aiohttp
+from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright
 
 CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 )
-WAIT_S_MAX = 30.0
-_FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-    "--disable-extensions", "--disable-background-networking", "--remote-debugging-port=0",
-)  # fmt: skip
-
-
-class Page:
-    """One tab. What went wrong in it, as its console would show it, is in `errors`."""
-
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        self._socket = socket
-        self._ids = count(1)
-        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self.errors: list[str] = []
-        self._heard = asyncio.create_task(self._hear())
-
-    async def _hear(self) -> None:
-        async for message in self._socket:
-            told = message.json()
-            if (answer := self._answers.pop(told.get("id", 0), None)) is not None:
-                answer.set_result(told)
-            elif told.get("method") == "Runtime.exceptionThrown":
-                self.errors.append(str(told["params"]["exceptionDetails"]))
-            elif told.get("method") == "Log.entryAdded":
-                entry = told["params"]["entry"]
-                if entry["level"] in ("error", "warning"):
-                    self.errors.append(f"{entry['text']} {entry.get('url', '')}")
-            elif told.get("method") == "Page.javascriptDialogOpening":
-                self._ask("Page.handleJavaScriptDialog", accept=True)
-
-    def _ask(self, method: str, **params: Any) -> asyncio.Future[dict[str, Any]]:
-        number = next(self._ids)
-        answer = self._answers[number] = asyncio.get_running_loop().create_future()
-        self._sending = asyncio.create_task(
-            self._socket.send_json({"id": number, "method": method, "params": params})
-        )
-        return answer
-
-    async def call(self, method: str, **params: Any) -> dict[str, Any]:
-        async with asyncio.timeout(WAIT_S_MAX):
-            told = await self._ask(method, **params)
-        assert "error" not in told, told
-        return dict(told["result"])
-
-    async def open(self, url: str) -> None:
-        for domain in ("Page", "Runtime", "Log"):
-            await self.call(f"{domain}.enable")
-        await self.call("Page.navigate", url=url)
-        await self.until("document.readyState === 'complete' && document.body")
-
-    async def run(self, script: str) -> Any:
-        """What an expression comes to in the page."""
-        told = await self.call(
-            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
-        )
-        assert "exceptionDetails" not in told, told
-        return told["result"].get("value")
-
-    async def until(self, condition: str) -> None:
-        """Waits until an expression is true in the page."""
-        try:
-            async with asyncio.timeout(WAIT_S_MAX):
-                while not await self.run(f"Boolean({condition})"):  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
-        except TimeoutError:
-            shown = await self.run("document.body?.innerText")
-            raise AssertionError(
-                f"never came: {condition}; shown:\n{shown}\n{self.errors}"
-            ) from None
-
-    async def press(self, key: str) -> None:
-        codes = {"Tab": 9, "Enter": 13}
-        text = {"text": "\r"} if key == "Enter" else {}
-        for kind in ("keyDown", "keyUp"):
-            more = text if kind == "keyDown" else {}
-            await self.call(
-                "Input.dispatchKeyEvent", type=kind, key=key, code=key,
-                windowsVirtualKeyCode=codes[key], **more,
-            )  # fmt: skip
-
-    async def look(
-        self, path: Path, *, width: int = 1280, dark: bool = False, whole: bool = True
-    ) -> None:
-        """A picture of the whole page, or of what one sees first, for people."""
-        await self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width, height=900, deviceScaleFactor=1, mobile=width < 600,
-        )  # fmt: skip
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        await self.call("Emulation.setEmulatedMedia", features=[scheme])
-        shot = await self.call("Page.captureScreenshot", captureBeyondViewport=whole)
-        await asyncio.to_thread(path.write_bytes, base64.b64decode(shot["data"]))
-
-    async def close(self) -> None:
-        self._heard.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._heard
-        await self._socket.close()
+WAIT_MS_MAX = 15_000
+_FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 
 
 @asynccontextmanager
-async def browsing() -> AsyncIterator[Page]:
-    """A browser with one empty tab and no memory."""
+async def running_browser() -> AsyncIterator[Browser]:
     assert CHROMIUM is not None, "apt-get install chromium"
-    with tempfile.TemporaryDirectory(prefix="muster-browser-", ignore_cleanup_errors=True) as home:
-        process = await asyncio.create_subprocess_exec(
-            CHROMIUM, *_FLAGS, f"--user-data-dir={home}", "about:blank",
-            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*_FLAGS])
         try:
-            async with aiohttp.ClientSession() as session:
-                address = await _tab(session, Path(home))
-                page = Page(await session.ws_connect(address, max_msg_size=0))
-                try:
-                    yield page
-                finally:
-                    await page.close()
+            yield browser
         finally:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            await browser.close()
 
 
-async def _tab(session: aiohttp.ClientSession, home: Path) -> str:
-    """The address at which the tab listens, once there is one."""
-    told = home / "DevToolsActivePort"
-    async with asyncio.timeout(WAIT_S_MAX):
-        while True:
-            if told.exists() and (lines := told.read_text().split()):
-                with suppress(aiohttp.ClientError):
-                    async with session.get(f"http://127.0.0.1:{lines[0]}/json/list") as answer:
-                        tabs = [tab for tab in await answer.json() if tab["type"] == "page"]
-                        if tabs:
-                            return str(tabs[0]["webSocketDebuggerUrl"])
-            await asyncio.sleep(0.05)
+@dataclass
+class Tab:
+    """A tab in a browser profile of its own, with what went wrong in it."""
+
+    page: Page
+    origin: str
+    # What the console shows as an error or a warning, and exceptions.
+    errors: list[str] = field(default_factory=list)
+    # Requests to other servers.
+    outside: list[str] = field(default_factory=list)
+
+    async def go(self, fragment: str = "") -> None:
+        """Open an address of the dashboard and wait until the page shows its data."""
+        await self.page.goto(f"{self.origin}/{fragment}")
+        await self.settled()
+
+    async def settled(self) -> None:
+        await self.page.wait_for_selector("main > .page:not([aria-busy])")
+
+    async def run(self, script: str) -> Any:
+        """Return the value of an expression in the page."""
+        return await self.page.evaluate(script)
+
+    async def until(self, condition: str) -> None:
+        """Wait until an expression is true in the page; one that throws is not true yet.
+
+        Playwright's own `wait_for_function` needs `eval`, which the page forbids.
+        """
+        try:
+            async with asyncio.timeout(WAIT_MS_MAX / 1000):
+                while not await self.run(f"try {{ Boolean({condition}) }} catch {{ false }}"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.03)
+        except TimeoutError:
+            shown = await self.run("document.body.innerText")
+            raise AssertionError(f"never: {condition}\n{self.errors}\n{shown}") from None
+
+    async def rows(self, label: str = "Jobs") -> list[list[str]]:
+        """Return the cells of a table's rows, without those that hold a checkbox."""
+        cells = (
+            "rows => rows.map(r => [...r.cells].filter(c => !c.matches('.choose'))"
+            ".map(c => c.innerText.trim()))"
+        )
+        texts = await self.page.eval_on_selector_all(f'table[aria-label="{label}"] tbody tr', cells)
+        return [list(row) for row in texts]
+
+
+@asynccontextmanager
+async def open_tab(
+    browser: Browser,
+    origin: str,
+    *,
+    width: int = 1280,
+    height: int = 900,
+    scheme: Literal["light", "dark"] = "light",
+) -> AsyncIterator[Tab]:
+    context = await browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=width < 600
+    )
+    try:
+        page = await context.new_page()
+        page.set_default_timeout(WAIT_MS_MAX)
+        tab = Tab(page, origin)
+        page.on("console", lambda message: _note_console(tab, message))
+        page.on("pageerror", lambda error: tab.errors.append(str(error)))
+        page.on("request", lambda request: _note_request(tab, request))
+        yield tab
+    finally:
+        await context.close()
+
+
+def _note_console(tab: Tab, message: ConsoleMessage) -> None:
+    if message.type in ("error", "warning"):
+        tab.errors.append(f"{message.text} {message.location.get('url', '')}")
+
+
+def _note_request(tab: Tab, request: Request) -> None:
+    parts = urlsplit(request.url)
+    if parts.scheme in ("http", "https") and f"{parts.scheme}://{parts.netloc}" != tab.origin:
+        tab.outside.append(request.url)

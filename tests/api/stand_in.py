@@ -1,4 +1,4 @@
-"""A whole server for tests: real engine, log in memory, and a cluster that does as it is told."""
+"""A whole server for tests: real engine, log in memory, and a scripted cluster."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -9,25 +9,26 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from adapters.asyncio_clock import AsyncioClock
-from adapters.memory_log import MemoryLog
+from adapters.clocks.asyncio_clock import AsyncioClock
+from adapters.logs.memory_log import MemoryLog
 from api.access import Access
 from api.app import Limits, make_app
-from api.control import Control
+from api.engine.engine_client import EngineClient
+from api.history.sse_feed import FEED, Feed
 from api.server import Runner
-from api.stream import FEED, Feed
-from controlplane.commands import Report, ReportCluster, ReportRanks
-from controlplane.effects import Effect, LaunchGang, StopGang, Survey
 from controlplane.engine import Engine, EngineOptions
-from controlplane.job import Job
-from controlplane.model import Exit, NodeInfo
+from controlplane.lifecycle.effects import Effect, LaunchGang, StopGang, Survey
+from controlplane.lifecycle.job import Job
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.commands import Report, ReportCluster, ReportRanks
+from controlplane.model.failures import Exit
 from controlplane.ports import EventLog
 
 START = 1_700_000_000.0
 
 
 class ObedientCluster:
-    """Starts and stops gangs at once; their ranks exit when `finish` says so."""
+    """Starts and stops gangs at once; their ranks exit when `finish` is called."""
 
     def __init__(self, nodes: int = 2, gpus: int = 8) -> None:
         self.nodes = [NodeInfo(f"node-{i}", gpus, rack=f"rack-{i % 2}") for i in range(nodes)]
@@ -73,7 +74,7 @@ class Server:
     """A running server, and what stands behind it."""
 
     url: str
-    control: Control
+    engine_client: EngineClient
     log: EventLog
     cluster: ObedientCluster
     app: web.Application
@@ -88,8 +89,10 @@ class Server:
         """Starts an engine, as the supervisor would."""
         clock = AsyncioClock(start=START)
         options = EngineOptions(resync_s=None)
-        engine = Engine(clock, self.log, self.cluster, options, on_recorded=self.control.recorded)
-        self.control.engine = engine
+        engine = Engine(
+            clock, self.log, self.cluster, options, on_recorded=self.engine_client.recorded
+        )
+        self.engine_client.engine = engine
         self.tasks.append(asyncio.create_task(engine.run()))
         await self.settled()
 
@@ -127,17 +130,19 @@ async def serving(
     limits: Limits | None = None,
     log: EventLog | None = None,
     leads: bool = True,
+    port: int = 0,
+    now: Callable[[], float] | None = None,
 ) -> AsyncIterator[Server]:
     log = log or MemoryLog()
-    control = Control(log)
+    engine_client = EngineClient(log)
     cluster = ObedientCluster(nodes, gpus)
-    app = make_app(control, cluster, access, limits=limits)
+    app = make_app(engine_client, cluster, access, limits=limits, now=now)
     runner = Runner(app)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
     host, port = runner.addresses[0][:2]
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        server = Server(f"http://{host}:{port}", control, log, cluster, app, session)
+        server = Server(f"http://{host}:{port}", engine_client, log, cluster, app, session)
         try:
             if leads:
                 await server.lead()

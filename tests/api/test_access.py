@@ -12,9 +12,18 @@ from api.routes import Route
 from tests.api.stand_in import Server, native, serving
 
 SECRET = "mus_0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
-OTHER = "mus_another-secret-of-somebody-else-altogether00"
+OTHER = "mus_another-secret-that-belongs-to-no-account000"
 TOKENS = (Token("ann", token_hash(SECRET)), Token("bob", token_hash(OTHER)))
-OPEN = {"/", "/static/{file}", "/docs", "/openapi.json", "/healthz", "/readyz", "/leaderz"}
+OPEN = {
+    "/",
+    "/static/{file}",
+    "/static/{folder}/{file}",
+    "/docs",
+    "/openapi.json",
+    "/healthz",
+    "/readyz",
+    "/leaderz",
+}
 
 
 @pytest.fixture
@@ -29,7 +38,10 @@ def bearer(secret: str) -> dict[str, str]:
 
 
 def address(route: Route) -> str:
-    return route.path.format(namespace="default", name="nobody", rank=0, file="main.js")
+    file = "shell.css" if "{folder}" in route.path else "main.js"
+    return route.path.format(
+        namespace="default", name="missing", id="missing", rank=0, folder="styles", file=file
+    )
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
@@ -69,7 +81,7 @@ async def test_with_a_right_token_every_route_answers(public: Server, route: Rou
         assert answer.status not in (401, 403, 405, 500)
 
 
-async def test_a_refusal_says_how_to_ask(public: Server) -> None:
+async def test_a_refusal_explains_how_to_ask(public: Server) -> None:
     async with public.session.get(f"{public.url}/v1/jobs") as answer:
         assert answer.headers["WWW-Authenticate"] == "Bearer"
 

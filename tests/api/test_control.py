@@ -5,15 +5,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from adapters.asyncio_clock import AsyncioClock
-from adapters.memory_log import MemoryLog
-from api.control import Control, Unavailable
-from controlplane.commands import CordonNode, DefineQueue
+from adapters.clocks.asyncio_clock import AsyncioClock
+from adapters.logs.memory_log import MemoryLog
+from api.engine.engine_client import EngineClient, Unavailable
 from controlplane.engine import Engine
-from controlplane.errors import LogUnavailable, Rejected
-from controlplane.events import Recorded
-from controlplane.sharing import Queue
-from controlplane.world import World
+from controlplane.model.commands import CordonNode, DefineQueue
+from controlplane.model.errors import LogUnavailable, Rejected
+from controlplane.model.events import Recorded
+from controlplane.model.policy import Queue
+from controlplane.state.world import World
 from tests.api.stand_in import ObedientCluster
 
 
@@ -36,17 +36,20 @@ class SlowLog(MemoryLog):
 class Led:
     def __init__(self, **options: float) -> None:
         self.log = SlowLog()
-        self.control = Control(self.log, **options)  # type: ignore[arg-type]
+        self.engine_client = EngineClient(self.log, **options)  # type: ignore[arg-type]
         self.engine = Engine(
-            AsyncioClock(start=0.0), self.log, ObedientCluster(), on_recorded=self.control.recorded
+            AsyncioClock(start=0.0),
+            self.log,
+            ObedientCluster(),
+            on_recorded=self.engine_client.recorded,
         )
-        self.control.engine = self.engine
+        self.engine_client.engine = self.engine
         self.task = asyncio.create_task(self.engine.run())
 
     async def up(self) -> "Led":
         for _ in range(100):
             await asyncio.sleep(0)
-        assert self.control.leads
+        assert self.engine_client.leads
         return self
 
     async def down(self) -> None:
@@ -60,34 +63,34 @@ def queue(name: str, id: str = "") -> DefineQueue:
 
 async def test_a_command_is_answered_with_its_receipt() -> None:
     led = await Led().up()
-    receipt = await led.control.submit(queue("a", "first"))
+    receipt = await led.engine_client.submit(queue("a", "first"))
     assert receipt.stream == "queue/a"
-    assert await led.control.submit(queue("a", "first")) == receipt
+    assert await led.engine_client.submit(queue("a", "first")) == receipt
     await led.down()
 
 
 async def test_a_refusal_is_raised() -> None:
     led = await Led().up()
     with pytest.raises(Rejected, match="no node"):
-        await led.control.submit(CordonNode(node="nowhere"))
+        await led.engine_client.submit(CordonNode(node="nowhere"))
     await led.down()
 
 
 async def test_nothing_is_asked_of_an_engine_that_does_not_lead() -> None:
-    control = Control(MemoryLog())
+    engine_client = EngineClient(MemoryLog())
     with pytest.raises(Unavailable):
-        await control.submit(queue("a"))
+        await engine_client.submit(queue("a"))
     with pytest.raises(Unavailable):
-        await control.ask(lambda world: world.position)
+        await engine_client.ask(lambda world: world.position)
 
 
 async def test_an_engine_that_stops_leaves_the_outcome_unknown() -> None:
     led = await Led().up()
     led.log.gate.clear()
     led.log.fails = True
-    asked = asyncio.create_task(led.control.submit(queue("a")))
+    asked = asyncio.create_task(led.engine_client.submit(queue("a")))
     await asyncio.sleep(0.01)
-    question = asyncio.create_task(led.control.ask(lambda world: world.position))
+    question = asyncio.create_task(led.engine_client.ask(lambda world: world.position))
     await asyncio.sleep(0)
     led.log.gate.set()
     with pytest.raises(Unavailable, match="may or may not"):
@@ -96,14 +99,14 @@ async def test_an_engine_that_stops_leaves_the_outcome_unknown() -> None:
         await question
     with pytest.raises(LogUnavailable):
         await led.task
-    assert led.control.commands_in_flight == 0
+    assert led.engine_client.commands_in_flight == 0
 
 
 async def test_a_log_that_hangs_is_not_waited_for_without_end() -> None:
     led = await Led(answer_s_max=0.02).up()
     led.log.gate.clear()
     with pytest.raises(Unavailable, match="may or may not"):
-        await led.control.submit(queue("a"))
+        await led.engine_client.submit(queue("a"))
     led.log.gate.set()
     await led.down()
 
@@ -111,10 +114,10 @@ async def test_a_log_that_hangs_is_not_waited_for_without_end() -> None:
 async def test_too_many_commands_in_flight_are_refused() -> None:
     led = await Led(commands_max=2).up()
     led.log.gate.clear()
-    waiting = [asyncio.create_task(led.control.submit(queue(name))) for name in ("a", "b")]
+    waiting = [asyncio.create_task(led.engine_client.submit(queue(name))) for name in ("a", "b")]
     await asyncio.sleep(0.01)
     with pytest.raises(Rejected) as refused:
-        await led.control.submit(queue("c"))
+        await led.engine_client.submit(queue("c"))
     assert refused.value.code == "busy"
     led.log.gate.set()
     await asyncio.gather(*waiting)
@@ -124,10 +127,10 @@ async def test_too_many_commands_in_flight_are_refused() -> None:
 async def test_a_question_in_mid_step_waits_until_its_events_are_in_the_log() -> None:
     led = await Led().up()
     led.log.gate.clear()
-    submitted = asyncio.create_task(led.control.submit(queue("a")))
+    submitted = asyncio.create_task(led.engine_client.submit(queue("a")))
     await asyncio.sleep(0.01)
     assert "a" in led.engine.world.queues, "the world runs ahead inside a step"
-    asked = asyncio.create_task(led.control.ask(lambda world: "a" in world.queues))
+    asked = asyncio.create_task(led.engine_client.ask(lambda world: "a" in world.queues))
     await asyncio.sleep(0.01)
     assert not asked.done()
     led.log.gate.set()
@@ -138,30 +141,32 @@ async def test_a_question_in_mid_step_waits_until_its_events_are_in_the_log() ->
 
 async def test_a_question_to_an_idle_engine_is_answered_on_the_spot() -> None:
     led = await Led().up()
-    coroutine = led.control.ask(lambda world: world.position)
+    coroutine = led.engine_client.ask(lambda world: world.position)
     with pytest.raises(StopIteration):
         coroutine.send(None)
     await led.down()
 
 
-async def test_a_question_that_fails_hurts_only_the_one_who_asked() -> None:
+async def test_a_failing_question_fails_only_its_caller() -> None:
     led = await Led().up()
 
     def fails(world: World) -> int:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await led.control.ask(fails)
+        await led.engine_client.ask(fails)
     with pytest.raises(ZeroDivisionError):
-        await led.control.submit_then(queue("a"), lambda world, receipt: fails(world))
-    assert (await led.control.submit(queue("b"))).stream == "queue/b"
+        await led.engine_client.submit_then(queue("a"), lambda world, receipt: fails(world))
+    assert (await led.engine_client.submit(queue("b"))).stream == "queue/b"
     await led.down()
 
 
 async def test_listeners_hear_what_is_in_the_log_and_see_the_world_after_it() -> None:
     led = await Led().up()
     heard: list[tuple[int, int]] = []
-    led.control.listen(lambda batch, world: heard.append((batch[-1].position, world.position)))
-    receipt = await led.control.submit(queue("a"))
+    led.engine_client.listen(
+        lambda batch, world: heard.append((batch[-1].position, world.position))
+    )
+    receipt = await led.engine_client.submit(queue("a"))
     assert heard == [(receipt.position, receipt.position)]
     await led.down()

@@ -1,4 +1,4 @@
-"""Manifests in another form over HTTP, and what is said about those that are not right."""
+"""Manifests in another form over HTTP, and the problems of those that are not right."""
 
 from tests.api.stand_in import Server, native
 
@@ -33,8 +33,8 @@ async def test_all_problems_are_listed(server: Server) -> None:
     status, problem = await server.call("POST", "/v1/jobs", document)
 
     assert status == 422
-    found = {(error["sort"], error["field"]) for error in problem["errors"]}
-    assert found == {
+    listed = {(error["sort"], error["field"]) for error in problem["errors"]}
+    assert listed == {
         ("Invalid", "metadata.name"),
         ("TypeInvalid", "spec.roles[0].replicas"),
         ("NotSupported", "spec.gpu"),

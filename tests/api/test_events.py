@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from api.app import Limits
-from api.stream import FeedLimits
+from api.history.sse_feed import FeedLimits
 from tests.api.stand_in import Server, native, serving
 
 STREAM = {"Accept": "text/event-stream"}
@@ -115,7 +115,7 @@ async def test_nothing_is_missed_or_doubled_while_events_are_appended(server: Se
             await asyncio.sleep(0.001)
         await server.settled()
         last.set()
-        # Whoever has seen all of it and waits for more learns that this was all.
+        # A reader that has seen all of it and waits for more learns that this was all.
         await server.call("PUT", "/v1/queues/last", {})
 
     async def follow(hops: int) -> list[int]:
@@ -130,9 +130,9 @@ async def test_nothing_is_missed_or_doubled_while_events_are_appended(server: Se
         return seen
 
     submitting = asyncio.create_task(submit())
-    found = await asyncio.gather(*(follow(hops) for hops in (1, 3, 7, 50, 10_000)))
+    followed = await asyncio.gather(*(follow(hops) for hops in (1, 3, 7, 50, 10_000)))
     await submitting
-    for seen in found:
+    for seen in followed:
         assert seen == list(range(1, len(seen) + 1))
         assert len(seen) >= await head(server) - 1
 
@@ -228,7 +228,7 @@ async def test_a_watcher_that_does_not_read_is_dropped_and_can_resume() -> None:
         assert await read_resuming(server, 3, end) == list(range(4, end + 1))
 
 
-async def test_a_watcher_that_does_not_read_holds_nobody_up(server: Server) -> None:
+async def test_a_watcher_that_does_not_read_blocks_no_other(server: Server) -> None:
     with closing(watcher_that_never_reads(server)):
         async with watching(server) as keen:
             submitting = asyncio.create_task(submit_large_jobs(server, 60))
@@ -261,7 +261,7 @@ async def test_an_old_http_client_gets_a_stream_without_chunks(server: Server) -
     await writer.wait_closed()
 
 
-async def test_the_server_stops_while_somebody_watches() -> None:
+async def test_the_server_stops_while_a_client_watches() -> None:
     async with serving() as server:
         answer = await server.session.get(f"{server.url}/v1/events", headers=STREAM)
     assert (await head(server)) > 0

@@ -111,7 +111,7 @@ async def test_a_repeated_change_changes_nothing_more(
     # The cluster goes on reporting, but no second command is recorded.
     await server.settled()
     rows = await server.log.read(before.position, 100)
-    assert [row for row in rows if row[6]] == []
+    assert [row for row in rows if row.cause] == []
 
 
 async def test_a_key_of_one_job_is_refused_for_another_job(server: Server) -> None:

@@ -2,7 +2,7 @@
 
 import json
 
-from controlplane.bundle import MAGIC
+from controlplane.audit.bundle import MAGIC
 from tests.api.stand_in import START, Server, native
 
 
@@ -14,9 +14,9 @@ async def busy(server: Server) -> None:
 
 async def test_the_log_is_verified(server: Server) -> None:
     await busy(server)
-    status, found = await server.call("GET", "/v1/log/verify")
-    assert (status, found["decided_alike"], found["difference"]) == (200, True, None)
-    assert found["position"] == (await server.log.head()).position
+    status, verified = await server.call("GET", "/v1/log/verify")
+    assert (status, verified["decided_alike"], verified["difference"]) == (200, True, None)
+    assert verified["position"] == (await server.log.head()).position
 
 
 async def test_a_bundle_is_handed_out(server: Server) -> None:
@@ -36,8 +36,8 @@ async def test_a_bundle_is_handed_out(server: Server) -> None:
 
 async def test_an_analysis_is_given(server: Server) -> None:
     await busy(server)
-    status, found = await server.call("GET", "/v1/analysis")
-    assert (status, found["jobs"]) == (200, 3)
+    status, analysis = await server.call("GET", "/v1/analysis")
+    assert (status, analysis["jobs"]) == (200, 3)
     for span in ("since=9e9", "until=1", "since=2026-11-16T00:00:00Z&until=1"):
         status, problem = await server.call("GET", f"/v1/analysis?{span}")
         assert (status, problem["code"]) == (404, "no_such_position")
@@ -47,9 +47,9 @@ async def test_a_fork_is_made(server: Server) -> None:
     await busy(server)
     at = START + 60
     wanted = {"at": at, "until": at + 300, "cordon": ["node-0"]}
-    status, found = await server.call("POST", "/v1/studies/fork", wanted)
-    assert status == 200, found
-    assert found["changes"] == ["node node-0 takes no new work"]
+    status, fork = await server.call("POST", "/v1/studies/fork", wanted)
+    assert status == 200, fork
+    assert fork["changes"] == ["node node-0 takes no new work"]
     for wrong in ({"at": 1.0}, {"at": at, "until": at + 9, "set": {"colour": "blue"}}):
         status, problem = await server.call("POST", "/v1/studies/fork", wrong)
         assert (status, problem["code"]) == (422, "invalid_fork")

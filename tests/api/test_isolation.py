@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from api import job_list, manifests
-from api import jobs as api_jobs
 from api.app import make_app
-from cli.pod_names import PodNames
-from controlplane.job import Job
+from api.jobs import job_list, manifests
+from api.jobs import jobs as api_jobs
+from cli.server.pod_names import PodNames
 from controlplane.kinds import registry
-from controlplane.kinds.kind import Gang
-from controlplane.model import JobSpec
+from controlplane.kinds.kind import GangContext
+from controlplane.lifecycle.job import Job
+from controlplane.model.spec import JobSpec
 from tests.adapters.kubernetes.operator.bench import example
 from tests.api.http_calls import call, listening
 from tests.api.stand_in import ObedientCluster, Server, native
@@ -38,7 +38,7 @@ async def test_a_job_that_cannot_be_shown_does_not_hide_the_others(
     assert "IndexError: which rank?" in page["items"][1]["message"]
 
 
-async def test_a_cluster_that_raises_for_logs_is_told_with_its_error(
+async def test_a_cluster_that_raises_for_logs_is_reported_with_its_error(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await server.call("POST", "/v1/jobs", native("train"))
@@ -60,8 +60,8 @@ async def test_a_listener_that_raises_keeps_no_other_from_hearing(server: Server
     def raises(batch: Any, world: Any) -> None:
         raise RuntimeError("I cannot listen")
 
-    server.control.listen(raises)
-    server.control.listen(lambda batch, world: heard.append(len(batch)))
+    server.engine_client.listen(raises)
+    server.engine_client.listen(lambda batch, world: heard.append(len(batch)))
     status, _ = await server.call("POST", "/v1/jobs", native("train"))
 
     assert status == 201
@@ -95,7 +95,7 @@ async def test_a_submission_that_the_cluster_cannot_vet_is_refused_and_nothing_i
         (api_jobs, "job_detail", ""),
         (api_jobs, "why", "/why"),
         (manifests, "manifest_of", "/manifest"),
-        (manifests, "told_of", "/ranks/0"),
+        (manifests, "rank_environment", "/ranks/0"),
     ],
 )
 async def test_a_view_that_raises_is_an_error_of_that_view_alone(
@@ -144,10 +144,10 @@ class OddTelemetry:
     devices = links = of_node = of_pods = planted_error
 
 
-async def test_telemetry_that_raises_is_told_and_hides_nothing_else(server: Server) -> None:
+async def test_telemetry_that_raises_is_reported_and_hides_nothing_else(server: Server) -> None:
     await server.call("POST", "/v1/jobs", native("train"))
     source: Any = OddTelemetry()
-    app = make_app(server.control, server.cluster, source=source, history=source)
+    app = make_app(server.engine_client, server.cluster, source=source, history=source)
     async with listening(app) as url:
         status, view = await call(url, "GET", "/v1/telemetry")
         assert (status, view["devices"]) == (200, [])
@@ -166,25 +166,25 @@ async def test_a_job_without_pod_names_takes_no_readings_from_the_others(
     await server.settled()
     kind = registry._kinds["Job"]
 
-    def tell(gang: Gang) -> Any:
-        return planted_error() if gang.name == "odd" else kind.tell(gang)
+    def environments(gang: GangContext) -> Any:
+        return planted_error() if gang.name == "odd" else kind.environments(gang)
 
-    monkeypatch.setitem(registry._kinds, "Job", kind._replace(tell=tell))
-    names = await PodNames(server.control)()
+    monkeypatch.setitem(registry._kinds, "Job", kind._replace(environments=environments))
+    names = await PodNames(server.engine_client)()
     assert {pod.partition("-")[0] for _, pod in names} == {"good"}
 
 
 class OddPods(ObedientCluster):
-    """A cluster with pods, none of which can be found."""
+    """A cluster with pods, none of which can be read."""
 
-    place = containers = follow = older_logs = planted_error
+    console = containers = follow = older_logs = planted_error
 
 
-async def test_a_pod_that_cannot_be_found_is_an_error_of_that_question(server: Server) -> None:
+async def test_a_missing_pod_is_an_error_of_that_request_only(server: Server) -> None:
     await server.call("POST", "/v1/jobs", native("train"))
     await server.settled()
     pods: Any = OddPods()
-    async with listening(make_app(server.control, pods)) as url:
+    async with listening(make_app(server.engine_client, pods)) as url:
         for path in ("place", "logs/follow", "logs?attempt=1", "logs?container=x"):
             status, problem = await call(url, "GET", f"/v1/jobs/default/train/{path}")
             assert (status, problem["code"]) == (500, "platform_error"), path

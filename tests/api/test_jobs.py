@@ -20,7 +20,7 @@ async def test_a_submitted_job_is_there_and_running(server: Server) -> None:
     assert detail["attempt"]["ranks"][0]["state"] == "Running"
 
 
-async def test_the_answer_to_a_submission_says_where_the_job_is(server: Server) -> None:
+async def test_the_answer_to_a_submission_has_the_address_of_the_job(server: Server) -> None:
     async with server.session.post(f"{server.url}/v1/jobs", json=pytorch("train")) as answer:
         assert answer.status == 201
         assert answer.headers["Location"] == "/v1/jobs/team-a/train"
@@ -91,7 +91,7 @@ async def test_suspend_scale_cancel_and_delete(server: Server) -> None:
     assert (status, problem["code"]) == (404, "no_such_job")
 
 
-async def test_deleting_a_running_job_says_that_it_is_on_its_way(server: Server) -> None:
+async def test_deleting_a_running_job_reports_that_it_is_under_way(server: Server) -> None:
     await server.call("POST", "/v1/jobs", native("train"))
     await server.settled()
     status, detail = await server.call("DELETE", "/v1/jobs/default/train")
@@ -101,7 +101,7 @@ async def test_deleting_a_running_job_says_that_it_is_on_its_way(server: Server)
     assert status == 404
 
 
-async def test_why_tells_what_a_job_waits_for(server: Server) -> None:
+async def test_why_shows_what_a_job_waits_for(server: Server) -> None:
     await server.call("POST", "/v1/jobs", native("first", replicas=2, gpus=8))
     await server.call("POST", "/v1/jobs", native("second", gpus=8))
     await server.call("POST", "/v1/jobs", native("third", gpus=1))
@@ -151,13 +151,19 @@ async def test_queues_are_defined_and_changed(server: Server) -> None:
     assert [each["name"] for each in page["items"]] == ["default", "research"]
 
 
-async def test_who_asked_is_in_the_log(server: Server) -> None:
+async def test_the_actor_of_a_command_is_in_the_log(server: Server) -> None:
     await server.call("POST", "/v1/jobs", native("train"))
     _, page = await server.call("GET", "/v1/jobs/default/train/events")
     assert page["items"][0]["actor"] == "local"
 
 
-async def test_without_an_engine_everything_says_so() -> None:
+async def test_an_event_has_a_sentence(server: Server) -> None:
+    await server.call("POST", "/v1/jobs", native("train", gpus=2))
+    _, page = await server.call("GET", "/v1/jobs/default/train/events")
+    assert page["items"][0]["text"] == "submitted to queue default: 1 rank, 2 GPUs"
+
+
+async def test_without_an_engine_every_answer_reports_it() -> None:
     async with serving(leads=False) as server:
         for method, path in (
             ("GET", "/v1/jobs"),

@@ -2,7 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from controlplane.commands import QuarantineJob
+from controlplane.model.commands import QuarantineJob
 from tests.api.stand_in import Server, native, serving
 
 
@@ -88,7 +88,7 @@ async def test_watchers_are_counted(server: Server) -> None:
         assert (await scrape(server))["muster_stream_watchers"] == 1
 
 
-async def test_without_an_engine_the_rest_is_still_told() -> None:
+async def test_without_an_engine_the_rest_is_still_reported() -> None:
     async with serving(leads=False) as server:
         numbers = await scrape(server)
         assert numbers["muster_engine_leads"] == 0
@@ -107,7 +107,7 @@ async def test_quarantined_jobs_are_counted(server: Server) -> None:
     _, odd = await server.call("POST", "/v1/jobs", native("odd"))
     assert (await scrape(server))["muster_jobs_quarantined"] == 0
     command = QuarantineJob(job=odd["job"]["id"], where="schedule", error="IndexError", text="")
-    server.control.engine.submit(command)
+    server.engine_client.engine.submit(command)
     await server.settled()
     assert (await scrape(server))["muster_jobs_quarantined"] == 1
     await server.call("DELETE", "/v1/jobs/default/odd")

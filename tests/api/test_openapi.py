@@ -18,14 +18,14 @@ DOCUMENT = make_openapi(ROUTES, release="test")
 
 def codes_in(folder: str) -> set[str]:
     """The codes of all refusals that a room's code raises."""
-    found: set[str] = set()
+    codes: set[str] = set()
     for file in (ROOT / folder).rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 first = node.args[0] if node.args else None
                 if node.func.id in ("Rejected", "problem") and isinstance(first, ast.Constant):
-                    found.add(str(first.value))
-    return found
+                    codes.add(str(first.value))
+    return codes
 
 
 @pytest.mark.parametrize("room", ["controlplane", "api"])

@@ -33,27 +33,31 @@ CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.functio
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """A server in a thread of its own, since these tests are not coroutines."""
-    found: list[str] = []
+    urls: list[str] = []
     ready, done = threading.Event(), threading.Event()
 
     async def serve() -> None:
         async with serving() as server:
             await server.call("POST", "/v1/jobs", native("there"))
-            found.append(server.url)
+            urls.append(server.url)
             ready.set()
             await asyncio.to_thread(done.wait)
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     assert ready.wait(10)
-    yield found[0]
+    yield urls[0]
     done.set()
     thread.join()
 
 
 def check(case: schemathesis.Case, url: str) -> None:
-    # Whether a job makes sense, or a cursor was given out here, is more than a schema can say.
-    is_more = case.operation.body or isinstance((case.query or {}).get("after"), str)
+    # A schema cannot express whether a job makes sense, a cursor was given out here, a span of time
+    # ends after it begins, or one parameter of a query excludes another.
+    query = case.query or {}
+    spans, instants = query.keys() & {"from", "to", "last_s"}, query.keys() & {"at", "position"}
+    is_more = case.operation.body or isinstance(query.get("after"), str)
+    is_more = is_more or bool(spans) or len(instants) > 1
     excluded = [positive_data_acceptance] if is_more else []
     case.call_and_validate(base_url=url, excluded_checks=excluded)
 

@@ -4,20 +4,20 @@ from typing import Any
 
 import pytest
 
-from tests.api.stand_in import Server, native, pytorch, serving
+from tests.api.stand_in import START, Server, native, pytorch, serving
 
 
 async def names(server: Server, path: str, after: str | None = None) -> list[str]:
     """The names of all items, page after page."""
-    found: list[str] = []
+    listed: list[str] = []
     while True:
         cursor = "" if after is None else f"&after={after}"
         status, page = await server.call("GET", path + cursor)
         assert status == 200, page
-        found += [item["name"] for item in page["items"]]
+        listed += [item["name"] for item in page["items"]]
         after = page["next"]
         if after is None:
-            return found
+            return listed
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def stocked(server: Server) -> Server:
     [
         ("", "a b c d e torch"),
         ("namespace=team-a", "torch"),
-        ("namespace=nobody", ""),
+        ("namespace=missing", ""),
         ("queue=other", "b d"),
         ("kind=PyTorchJob", "torch"),
         ("name=to", "torch"),
@@ -74,14 +74,14 @@ async def test_jobs_that_come_and_go_do_not_shift_the_pages(stocked: Server, ord
 
 
 async def test_jobs_of_one_instant_are_paged_without_loss(server: Server) -> None:
-    clock = server.control.engine._clock  # type: ignore[union-attr]
+    clock = server.engine_client.engine._clock  # type: ignore[union-attr]
     frozen = clock.now()
     clock.now = lambda: frozen  # type: ignore[method-assign]
     for i in range(7):
         await server.call("POST", "/v1/jobs", native(f"job-{i}"))
     for order in ("oldest", "newest"):
-        found = await names(server, f"/v1/jobs?limit=3&order={order}")
-        assert sorted(found) == [f"job-{i}" for i in range(7)]
+        listed = await names(server, f"/v1/jobs?limit=3&order={order}")
+        assert sorted(listed) == [f"job-{i}" for i in range(7)]
 
 
 async def test_nodes_are_paged() -> None:
@@ -125,7 +125,7 @@ async def test_a_jobs_events_are_its_own(stocked: Server) -> None:
 async def test_a_search_through_a_long_log_goes_on_where_it_stopped(
     stocked: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.events.SCAN_ROWS_MAX", 3)
+    monkeypatch.setattr("api.history.events.SCAN_ROWS_MAX", 3)
     _, detail = await stocked.call("GET", "/v1/jobs/team-a/torch")
     types: list[str] = []
     after: Any = 0
@@ -134,3 +134,40 @@ async def test_a_search_through_a_long_log_goes_on_where_it_stopped(
         types += [item["type"] for item in page["items"]]
         after = page["next"]
     assert types == ["JobSubmitted"]
+
+
+async def test_jobs_are_looked_for_by_anything(server: Server) -> None:
+    for name, labels in (
+        ("bert-large", {"user": "ann", "team": "nlp"}),
+        ("resnet", {"user": "bob"}),
+    ):
+        body = native(name, gpus=8, queue="default")
+        body["metadata"]["labels"] = labels
+        await server.call("POST", "/v1/jobs", body)
+    await server.settled()
+
+    async def listed(query: str) -> list[str]:
+        status, page = await server.call("GET", f"/v1/jobs?{query}")
+        assert status == 200, page
+        return [job["name"] for job in page["items"]]
+
+    assert await listed("search=LARGE") == ["bert-large"]
+    assert await listed("search=ann") == ["bert-large"]
+    assert await listed("search=default/res") == ["resnet"]
+    assert await listed("search=nothing-such") == []
+    assert await listed("user=bob") == ["resnet"]
+    assert await listed("label=team") == ["bert-large"]
+    assert await listed("label=team%3Dnlp&label=user%3Dann") == ["bert-large"]
+    assert await listed("label=team%3Dvision") == []
+    assert await listed(f"since={START + 1_000}") == []
+    assert await listed(f"until={START + 1_000}") == ["bert-large", "resnet"]
+
+
+async def test_waiting_jobs_are_listed_with_their_place_and_reason(server: Server) -> None:
+    for number in range(4):
+        await server.call("POST", "/v1/jobs", native(f"train-{number}", gpus=8))
+    await server.settled()
+    _, page = await server.call("GET", "/v1/jobs")
+    assert [job["place_in_queue"] for job in page["items"]] == [None, None, 1, 2]
+    assert all(job["wait_reason"] and job["wait_message"] for job in page["items"][2:3])
+    assert [job["wait_reason"] for job in page["items"][:2]] == ["", ""]

@@ -3,7 +3,7 @@
 import asyncio
 from datetime import UTC, datetime
 
-from controlplane.replay import state_hash
+from controlplane.log.snapshots import state_hash
 from tests.api.stand_in import START, Server, native
 
 
@@ -11,7 +11,7 @@ async def test_the_state_at_every_position_is_the_one_that_was(server: Server) -
     await server.call("POST", "/v1/jobs", native("train"))
     await server.settled()
     end = (await server.log.head()).position
-    engine = server.control.engine
+    engine = server.engine_client.engine
     assert engine is not None
     for position in range(end + 1):
         status, state = await server.call("GET", f"/v1/state?position={position}")
@@ -31,8 +31,8 @@ async def test_an_instant_may_be_seconds_or_a_date(server: Server) -> None:
     await server.call("POST", "/v1/jobs", native("train"))
     await server.settled()
     rows = await server.log.read(0, 100)
-    submitted = next(row for row in rows if row[3] == "JobSubmitted")
-    _, state = await server.call("GET", f"/v1/state?at={submitted[1]!r}")
+    submitted = next(row for row in rows if row.type == "JobSubmitted")
+    _, state = await server.call("GET", f"/v1/state?at={submitted.at!r}")
     assert [job["name"] for job in state["jobs"]] == ["train"]
     _, state = await server.call("GET", f"/v1/state?at={START - 1}")
     assert (state["position"], state["jobs"]) == (0, [])

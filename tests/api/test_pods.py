@@ -4,10 +4,19 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from api.jobs import CLUSTER
-from controlplane.job import Job
-from controlplane.ports import PodPlace
+from api.jobs.jobs import CLUSTER
+from controlplane.lifecycle.job import Job
+from controlplane.model.addresses import ServiceNames
+from controlplane.ports import RankConsole
 from tests.api.stand_in import Server, native
+
+
+class Addresses(ServiceNames):
+    def host(self, rank: int, name: str) -> str:
+        return f"10.0.0.{rank}"
+
+    def port(self, rank: int, port: int) -> int:
+        return 4000 + rank
 
 
 class WithPods:
@@ -19,15 +28,21 @@ class WithPods:
     def __getattr__(self, name: str) -> object:
         return getattr(self._cluster, name)
 
-    def place(self, job: Job, rank: int) -> PodPlace | None:
-        return None if rank else PodPlace("https://k8s", job.namespace, "train-0", "main", "n0")
+    def addresses(self, job: Job) -> "Addresses":
+        return Addresses()
+
+    def console(self, job: Job, rank: int) -> RankConsole | None:
+        return None if rank else RankConsole("https://k8s", job.namespace, "train-0", "main", "n0")
 
     async def containers(self, job: Job, rank: int, attempt: int = 0) -> list[str]:
         return ["main", "sidecar"]
 
-    async def follow(
+    def follow(
         self, job: Job, rank: int, lines_max: int, container: str = ""
-    ) -> AsyncIterator[str]:
+    ) -> AsyncIterator[str] | None:
+        return None if rank else self._follow(lines_max, container)
+
+    async def _follow(self, lines_max: int, container: str) -> AsyncIterator[str]:
         for n in range(lines_max):
             yield f"{container or 'line'} {n}"
 
@@ -52,7 +67,7 @@ async def with_pods(server: Server) -> Server:
     return server
 
 
-async def test_a_rank_s_pod_is_found(with_pods: Server) -> None:
+async def test_the_pod_of_a_rank_is_returned(with_pods: Server) -> None:
     status, place = await with_pods.call("GET", "/v1/jobs/default/train/place?rank=0")
     assert status == 200
     assert place == {
@@ -64,7 +79,7 @@ async def test_a_rank_s_pod_is_found(with_pods: Server) -> None:
     }
 
 
-async def test_a_rank_without_a_pod_says_so(with_pods: Server) -> None:
+async def test_a_rank_without_a_pod_is_reported(with_pods: Server) -> None:
     for path in ("place", "logs/follow"):
         status, problem = await with_pods.call("GET", f"/v1/jobs/default/train/{path}?rank=1")
         assert (status, problem["code"]) == (409, "not_there")
@@ -87,6 +102,14 @@ async def test_earlier_lines_are_asked_for(with_pods: Server) -> None:
     assert logs["lines"] == ["attempt 0 previous True"]
 
 
+async def test_the_environment_of_a_rank_has_the_addresses_of_the_cluster(
+    with_pods: Server,
+) -> None:
+    _, shown = await with_pods.call("GET", "/v1/jobs/default/train/ranks/1")
+    assert shown["environment"]["env_if_unset"]["MASTER_ADDR"] == "10.0.0.0"
+    assert shown["environment"]["env_if_unset"]["MASTER_PORT"] == "4000"
+
+
 @pytest.mark.parametrize(
     "path", ["place", "logs/follow", "logs?attempt=1", "logs?previous=true", "logs?container=a"]
 )
@@ -94,7 +117,7 @@ async def test_a_simulated_cluster_has_no_pods(server: Server, path: str) -> Non
     await server.call("POST", "/v1/jobs", native("train"))
     status, problem = await server.call("GET", f"/v1/jobs/default/train/{path}")
     assert (status, problem["code"]) == (409, "no_pods")
-    assert "simulated" in problem["detail"]
+    assert "this server's cluster" in problem["detail"]
 
 
 async def test_lines_of_another_container_are_asked_for_by_its_name(with_pods: Server) -> None:

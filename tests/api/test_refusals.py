@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from api.problems import KINDS
+from api.requests.body_lines import line_of
 from tests.api.stand_in import Server, native, pytorch
 
 JSON = {"Content-Type": "application/json"}
@@ -18,7 +19,7 @@ YAML = {"Content-Type": "application/yaml"}
 
 
 class Bad(NamedTuple):
-    told: str
+    case: str
     method: str
     path: str
     body: Any
@@ -26,8 +27,8 @@ class Bad(NamedTuple):
     headers: Mapping[str, str] = MappingProxyType({})
 
 
-def post(told: str, body: Any, code: str, headers: dict[str, str] = JSON) -> Bad:
-    return Bad(told, "POST", "/v1/jobs", body, code, headers)
+def post(case: str, body: Any, code: str, headers: dict[str, str] = JSON) -> Bad:
+    return Bad(case, "POST", "/v1/jobs", body, code, headers)
 
 
 def get(path: str, code: str) -> Bad:
@@ -143,10 +144,10 @@ REQUESTS = [
     get("/v1/jobs?after=" + "A" * 300, "invalid_parameter"),
     get("/v1/nodes?after=WzFd", "bad_cursor"),
     get("/v1/queues?after=MQ", "bad_cursor"),
-    get("/v1/jobs/default/nobody", "no_such_job"),
-    get("/v1/jobs/default/nobody/why", "no_such_job"),
-    get("/v1/jobs/default/nobody/events", "no_such_job"),
-    get("/v1/jobs/default/nobody/logs", "no_such_job"),
+    get("/v1/jobs/default/missing", "no_such_job"),
+    get("/v1/jobs/default/missing/why", "no_such_job"),
+    get("/v1/jobs/default/missing/events", "no_such_job"),
+    get("/v1/jobs/default/missing/logs", "no_such_job"),
     get("/v1/jobs/default/there/logs?rank=1", "no_such_rank"),
     get("/v1/jobs/default/there/logs?rank=-1", "invalid_parameter"),
     get("/v1/jobs/default/there/logs?tail=0", "invalid_parameter"),
@@ -169,15 +170,15 @@ REQUESTS = [
     get("/v1/jobs/default/there/cancel", "method_not_allowed"),
     Bad("id of no event", "GET", "/v1/events", None, "invalid_parameter", {"Last-Event-ID": "x"}),
     Bad("patch", "PATCH", "/v1/jobs/default/there/cancel", None, "method_not_allowed"),
-    Bad("amend nobody", "PATCH", "/v1/jobs/default/nobody", {"ttl_s": 1}, "no_such_job", JSON),
+    Bad("amend missing", "PATCH", "/v1/jobs/default/missing", {"ttl_s": 1}, "no_such_job", JSON),
     Bad("amend the queue", "PATCH", "/v1/jobs/default/there", {"queue": "a"}, "cannot_change", JSON),
     Bad("amend replicas", "PATCH", "/v1/jobs/default/there", {"replicas": 2}, "cannot_change", JSON),
     Bad("amend nonsense", "PATCH", "/v1/jobs/default/there", {"what": 2}, "invalid_body", JSON),
     Bad("amend below zero", "PATCH", "/v1/jobs/default/there", {"ttl_s": -2}, "invalid_body", JSON),
     Bad("amend with a list", "PATCH", "/v1/jobs/default/there", [], "invalid_body", JSON),
     Bad("made-up method", "FROB", "/v1/jobs", None, "bad_request"),
-    Bad("cancel nobody", "POST", "/v1/jobs/default/nobody/cancel", None, "no_such_job"),
-    Bad("delete nobody", "DELETE", "/v1/jobs/default/nobody", None, "no_such_job"),
+    Bad("cancel missing", "POST", "/v1/jobs/default/missing/cancel", None, "no_such_job"),
+    Bad("delete missing", "DELETE", "/v1/jobs/default/missing", None, "no_such_job"),
     Bad("resume what runs", "POST", "/v1/jobs/default/there/resume", None, "not_suspended"),
     Bad("cancel the finished", "POST", "/v1/jobs/default/done/cancel", None, "already_finished"),
     Bad("suspend the finished", "POST", "/v1/jobs/default/done/suspend", None, "already_finished"),
@@ -215,7 +216,7 @@ async def busy_server(server: Server) -> Server:
 
 
 @pytest.mark.parametrize(
-    "bad", MANIFESTS + REQUESTS, ids=lambda bad: f"{bad.method} {bad.told}"[:60]
+    "bad", MANIFESTS + REQUESTS, ids=lambda bad: f"{bad.method} {bad.case}"[:60]
 )
 async def test_a_bad_request_gets_its_problem_and_leaves_no_trace(
     busy_server: Server, bad: Bad
@@ -254,13 +255,13 @@ async def test_a_problem_names_the_field(server: Server, body: object, field: st
     assert problem["field"] == field
 
 
-async def test_an_unexpected_error_tells_nothing_but_an_id(
+async def test_an_unexpected_error_reveals_nothing_but_an_id(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(*_: object) -> None:
         raise ZeroDivisionError("the secret reason")
 
-    monkeypatch.setattr("api.jobs.job_page", fails)
+    monkeypatch.setattr("api.jobs.jobs.job_page", fails)
     status, problem = await server.call("GET", "/v1/jobs")
     assert (status, problem["code"]) == (500, "internal_error")
     assert "secret" not in json.dumps(problem)
@@ -274,13 +275,13 @@ async def test_a_problem_that_is_long_is_cut(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "told"),
+    ("method", "path", "body", "words"),
     [
         (
             "PUT",
             "/v1/queues/q",
             {"discipline": "lifo"},
-            ["discipline: ", "strict_fifo, best_effort"],
+            ["discipline: ", "fifo, fit, sjf"],
         ),
         (
             "PUT",
@@ -303,9 +304,71 @@ async def test_a_problem_that_is_long_is_cut(server: Server) -> None:
     ],
 )
 async def test_a_word_that_is_not_known_is_answered_with_those_that_are(
-    server: Server, method: str, path: str, body: object, told: list[str]
+    server: Server, method: str, path: str, body: object, words: list[str]
 ) -> None:
     status, problem = await server.call(method, path, body)
     assert status in (400, 422)
-    for part in told:
+    for part in words:
         assert part in problem["detail"], problem
+
+
+MANIFEST = """apiVersion: muster.dev/v1
+kind: Job
+metadata:
+  name: train
+  labels: {app.example/part: a}
+spec:
+  roles:
+    - name: worker
+      replicas: 2
+    - name: helper
+      replicas: -3
+  priority: high
+"""
+
+
+async def refused(server: Server, body: str, kind: str = "application/yaml") -> dict[str, Any]:
+    headers = {"Content-Type": kind}
+    async with server.session.post(f"{server.url}/v1/jobs", data=body, headers=headers) as answer:
+        assert answer.status >= 400
+        problem: dict[str, Any] = await answer.json(content_type=None)
+        return problem
+
+
+async def test_a_problem_of_a_manifest_names_its_line(server: Server) -> None:
+    problem = await refused(server, MANIFEST)
+    assert (problem["field"], problem["line"]) == ("spec.priority", 12)
+    problem = await refused(server, MANIFEST.replace("priority: high", "priority: 1"))
+    lines = [problem["line"], *(error["line"] for error in problem.get("errors", []))]
+    assert 11 in lines
+    problem = await refused(server, "kind: Job\nmetadata:\n  name: [a\n")
+    assert (problem["code"], problem["line"]) == ("invalid_yaml", 4)
+    problem = await refused(server, '{"kind": "Job",\n "apiVersion": }', "application/json")
+    assert (problem["code"], problem["line"]) == ("invalid_json", 2)
+
+
+@pytest.mark.parametrize(
+    ("field", "line"),
+    [
+        ("kind", 2),
+        ("metadata.name", 4),
+        ("metadata.labels.app.example/part", 5),
+        ("spec.roles[1].replicas", 11),
+        ("spec.roles[1].gpus", 10),
+        ("spec.roles[helper].replicas", 11),
+        ("spec.roles[none].replicas", 7),
+        ("spec.roles[...].replicas", 7),
+        ("spec.roles[7]", 7),
+        ("spec.none.such", 6),
+        ("nothing", 1),
+    ],
+)
+def test_a_field_is_at_its_line_or_at_that_of_its_parent(field: str, line: int) -> None:
+    assert line_of(MANIFEST.encode(), field) == line
+
+
+def test_a_body_that_cannot_be_read_has_no_lines() -> None:
+    assert line_of(b"a: [", "a") is None
+    assert line_of(b"\xff", "a") is None
+    assert line_of(b"", "a") is None
+    assert line_of(b"a: 1\n" * 100_000, "a") is None

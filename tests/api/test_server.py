@@ -109,7 +109,7 @@ async def test_a_body_sent_in_pieces_is_bounded_too(server: Server) -> None:
     assert (status, problem["code"]) == (413, "body_too_large")
 
 
-async def test_a_body_that_says_it_is_too_large_is_not_waited_for(server: Server) -> None:
+async def test_a_body_whose_declared_length_is_too_large_is_not_read(server: Server) -> None:
     status, problem = await raw(
         server,
         b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -118,7 +118,7 @@ async def test_a_body_that_says_it_is_too_large_is_not_waited_for(server: Server
     assert (status, problem["code"]) == (413, "body_too_large")
 
 
-async def test_whoever_goes_away_amid_a_body_is_no_error_of_the_server(
+async def test_a_client_that_disconnects_amid_a_body_is_no_error_of_the_server(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     host, port = server.url.removeprefix("http://").split(":")

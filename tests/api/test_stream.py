@@ -13,12 +13,12 @@ from aiohttp.http import HttpVersion10
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from adapters.memory_log import MemoryLog
-from api.frames import BLOCK_BYTES_MAX, Block, blocks_of, frame_of
-from api.stream import Feed, FeedLimits
-from api.watcher import BUFFER_BYTES_FULL, Watcher
-from controlplane.codec import Row
-from controlplane.events import JobCancelled, NodeCordoned, Recorded
+from adapters.logs.memory_log import MemoryLog
+from api.history.sse_connection import BUFFER_BYTES_FULL, Watcher
+from api.history.sse_feed import Feed, FeedLimits
+from api.history.sse_frames import BLOCK_BYTES_MAX, Block, blocks_of, frame_of
+from controlplane.model.events import JobCancelled, NodeCordoned, Recorded
+from controlplane.model.rows import Row
 
 
 class SlowLog(MemoryLog):
@@ -58,7 +58,7 @@ class Transport:
 
     @property
     def seen(self) -> list[int]:
-        return [int(found) for found in re.findall(rb"(?m)^id: (\d+)$", b"".join(self.written))]
+        return [int(number) for number in re.findall(rb"(?m)^id: (\d+)$", b"".join(self.written))]
 
 
 def watcher_on(transport: Transport, *, position: int = 0, stream: str | None = None) -> Watcher:
@@ -114,7 +114,7 @@ Step = tuple[Any, ...]
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(1, 5)),
-        # What a stopped engine wrote without being able to tell.
+        # What a stopped engine appended without notifying its observers.
         st.tuples(st.just("unheard"), st.integers(1, 3)),
         st.tuples(st.just("watch"), st.integers(0, 20), st.sampled_from([None, "job", "node/node"])),
         st.tuples(st.just("fill"), st.integers(0, 5), st.booleans()),
@@ -127,15 +127,15 @@ steps = st.lists(
 @pytest.fixture(autouse=True)
 def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is counted in turns here."""
-    monkeypatch.setattr("api.stream.REST_SHARE", 0.0)
+    monkeypatch.setattr("api.history.sse_feed.REST_SHARE", 0.0)
 
 
 @pytest.fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everybody else gets a turn after each single write."""
-    monkeypatch.setattr("api.stream.WRITES_PER_TURN", 1)
-    monkeypatch.setattr("api.stream.PAGE_ROWS", 3)
-    monkeypatch.setattr("api.frames.BLOCK_BYTES_MAX", 200)
+    """Every other task gets a turn after each single write."""
+    monkeypatch.setattr("api.history.sse_feed.WRITES_PER_TURN", 1)
+    monkeypatch.setattr("api.history.sse_feed.PAGE_ROWS", 3)
+    monkeypatch.setattr("api.history.sse_frames.BLOCK_BYTES_MAX", 200)
 
 
 @pytest.mark.usefixtures("short_turns")
@@ -184,7 +184,7 @@ def test_one_event_that_is_larger_than_a_block_is_a_block_of_its_own() -> None:
     assert [(block.after, block.upto) for block in blocks_of(frames)] == [(0, 1), (1, 2)]
 
 
-async def test_nothing_is_encoded_while_nobody_watches() -> None:
+async def test_nothing_is_encoded_without_watchers() -> None:
     bench = Bench()
     await bench.append(5)
     assert bench.feed._fresh == []
@@ -262,6 +262,6 @@ async def _hang_up_often(times: int) -> None:
         await reader.read(n % 2)
         writer.transport.abort()
     async with asyncio.timeout(20):
-        while feed.watchers:  # noqa: ASYNC110 - the feed says nothing when a watcher has gone
+        while feed.watchers:  # noqa: ASYNC110 - the feed gives no signal when a watcher has gone
             await asyncio.sleep(0.01)
     await runner.cleanup()

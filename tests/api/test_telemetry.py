@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from api.telemetry import HISTORY, TELEMETRY
-from controlplane.errors import TelemetryUnavailable
+from api.cluster.telemetry import HISTORY, TELEMETRY
+from controlplane.model.errors import TelemetryUnavailable
 from controlplane.ports import DeviceHistory, DeviceReading, LinkReading, Point, Window
 from tests.api.stand_in import Server, native, pytorch
 
 
 class Exporter:
-    """Says the same of one GPU every time."""
+    """Returns the same reading of one GPU every time."""
 
     def __init__(self, job: str) -> None:
         self.job = job
@@ -31,7 +31,7 @@ async def test_where_nothing_measures_there_are_no_readings(server: Server) -> N
 
 async def test_readings_name_the_job_that_holds_a_device(server: Server) -> None:
     await server.call("POST", "/v1/jobs", native("train"))
-    job = await server.control.ask(lambda world: next(iter(world.jobs)))
+    job = await server.engine_client.ask(lambda world: next(iter(world.jobs)))
     server.app._frozen = False
     server.app[TELEMETRY] = Exporter(job)
     status, seen = await server.call("GET", "/v1/telemetry")
@@ -87,7 +87,7 @@ async def test_the_past_of_a_job_is_asked_by_the_names_of_its_pods(server: Serve
     assert seen["items"][0]["node"] == "n9"
 
 
-async def test_what_cannot_be_asked_of_the_past_is_told(server: Server) -> None:
+async def test_what_cannot_be_asked_of_the_past_is_refused(server: Server) -> None:
     status, body = await server.call("GET", f"{PAST}?node=n0")
     assert (status, body["code"]) == (404, "no_history")
     assert "--prometheus" in body["detail"]
@@ -105,7 +105,7 @@ async def test_what_cannot_be_asked_of_the_past_is_told(server: Server) -> None:
     assert "http://p" in body["detail"]
 
 
-async def test_a_source_that_fails_leaves_the_lists_empty_and_says_why(server: Server) -> None:
+async def test_a_source_that_fails_leaves_the_lists_empty_and_reports_why(server: Server) -> None:
     class Away(Exporter):
         async def devices(self) -> Sequence[DeviceReading]:
             raise TelemetryUnavailable("Prometheus at http://p: connection refused")

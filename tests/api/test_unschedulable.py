@@ -15,7 +15,7 @@ def asking(name: str, role: dict[str, Any] | None = None, **asks: Any) -> dict[s
 
 
 @pytest.mark.parametrize(
-    ("manifest", "code", "told"),
+    ("manifest", "code", "message"),
     [
         (asking("x", topology={"required": "row"}), "unknown_topology_level", "rack, node"),
         (asking("x", flavors=["B300"]), "unknown_flavor", "the flavours are: "),
@@ -24,11 +24,11 @@ def asking(name: str, role: dict[str, Any] | None = None, **asks: Any) -> dict[s
 )
 @pytest.mark.parametrize("query", ["", "?plan=true"])
 async def test_what_cannot_be_right_is_refused_with_what_there_is(
-    server: Server, manifest: dict[str, Any], code: str, told: str, query: str
+    server: Server, manifest: dict[str, Any], code: str, message: str, query: str
 ) -> None:
     status, problem = await server.call("POST", f"/v1/jobs{query}", manifest)
     assert (status, problem["code"]) == (422, code), problem
-    assert told in problem["detail"]
+    assert message in problem["detail"]
 
 
 async def test_a_job_that_is_set_aside_is_shown_everywhere_and_stops_nothing(
@@ -44,9 +44,9 @@ async def test_a_job_that_is_set_aside_is_shown_everywhere_and_stops_nothing(
     await server.call("POST", "/v1/jobs", native("next"))
     await server.settled()
 
-    _, found = await server.call("GET", "/v1/jobs?phase=Unschedulable")
-    assert [job["name"] for job in found["items"]] == ["hopeless"]
-    assert found["items"][0]["reason"] == "no_matching_node"
+    _, listed = await server.call("GET", "/v1/jobs?phase=Unschedulable")
+    assert [job["name"] for job in listed["items"]] == ["hopeless"]
+    assert listed["items"][0]["reason"] == "no_matching_node"
     _, detail = await server.call("GET", "/v1/jobs/default/hopeless")
     assert detail["obstacle"]["selector"] == [["zone", "z"]]
     _, why = await server.call("GET", "/v1/jobs/default/hopeless/why")

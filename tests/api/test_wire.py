@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.wire import parse_document, parse_json
-from api.yaml_document import DEPTH_MAX, parse_yaml
-from controlplane.errors import Rejected
+from api.requests.bodies import parse_document, parse_json
+from api.requests.yaml_document import DEPTH_MAX, parse_yaml
+from controlplane.model.errors import Rejected
 
 YAML_VALUES = [
     ("a: 1_000", 1000),

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from cli.assembly import Wanted, assembled, running
+from cli.log.sources import Kind, Source
 from cli.main import run
-from cli.sources import Kind, Source
-from simulator.topology import Delays, grid
+from cli.server.assembly import Wanted, assembled, running
+from cli.server.simulated import simulated_cluster
+from simulator.network.topology import Delays, grid
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # Jobs of a minute end in a third of a second.
@@ -79,8 +80,8 @@ class server_thread:  # noqa: N801 - used like a function
     """A control plane in memory, on a port of its own, in a thread of its own."""
 
     def __init__(self, speed: float = SPEED, **wanted: Any) -> None:
-        model = grid(delays=Delays(start_s=5.0, stop_s=2.0))
-        usual = {"source": Source(Kind.MEMORY, ""), "model": model, "speed": speed}
+        cluster = simulated_cluster(grid(delays=Delays(start_s=5.0, stop_s=2.0)), speed)
+        usual = {"source": Source(Kind.MEMORY, ""), "cluster": cluster}
         self._wanted = Wanted(**usual | wanted)
         self._thread = threading.Thread(target=self._run)
         self._ready = threading.Event()

@@ -3,16 +3,17 @@
 import asyncio
 from pathlib import Path
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
-from adapters.sqlite_log import SqliteLog
-from controlplane.commands import SubmitJob
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.database.event_log import DatabaseLog
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
+from adapters.simulated_cluster.workload import Workload, hints_of
 from controlplane.engine import Engine, EngineOptions
-from controlplane.events import Recorded
-from controlplane.model import DoneWhen, JobSpec, Role, Workload
-from simulator.topology import grid
-from simulator.virtual_time import VirtualTime
+from controlplane.model.commands import SubmitJob
+from controlplane.model.events import Recorded
+from controlplane.model.spec import DoneWhen, JobSpec, Role
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import grid
 
 ORIGIN = 1_700_000_000.0
 
@@ -28,7 +29,7 @@ def recorded(jobs: int = 3, run_s: float = 300.0) -> list[Recorded]:
     spec = JobSpec(
         roles=(Role(name="Worker", replicas=2, gpus=8),),
         done_when=DoneWhen("Worker"),
-        workload=Workload(duration_s=60.0),
+        hints=hints_of(Workload(duration_s=60.0)),
     )
     for number in range(jobs):
         name = f"job-{number}"
@@ -50,7 +51,7 @@ def sqlite_log(path: Path, events: list[Recorded]) -> Path:
     """A file that holds these events."""
 
     async def fill() -> None:
-        log = await SqliteLog.open(path)
+        log = await DatabaseLog.open(path)
         head = await log.lead()
         await log.append(events, epoch=head.epoch)
         await log.close()

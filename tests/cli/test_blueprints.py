@@ -1,8 +1,8 @@
-"""Manifests made from flags say what was asked, and the control plane takes them."""
+"""Manifests made from flags contain what was asked, and the control plane accepts them."""
 
 from typing import Any
 
-from cli.blueprints import Flags, Resources, mpijob, pytorchjob, tfjob
+from cli.jobs.job_flags import Flags, Resources, mpijob, pytorchjob, tfjob
 from controlplane.kinds.registry import read_manifest
 
 

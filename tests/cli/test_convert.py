@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli import kinds
-from cli.complaints import Complaint
+from adapters.simulated_cluster.workload import SCHEMA
+from cli.errors import CliError
 from cli.main import run
-from controlplane.kinds import tensorflow
+from cli.server import entry_points as loading
+from cli.server import kinds
+from controlplane.kinds.kubeflow import tensorflow
 from controlplane.kinds.registry import read_manifest
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +49,7 @@ def test_several_documents_stay_several(capsys):
     assert len(json.loads(capsys.readouterr().out)["items"]) == 2
 
 
-def test_all_that_is_wrong_is_told_with_its_lines(tmp_path, capsys):
+def test_every_problem_is_reported_with_its_lines(tmp_path, capsys):
     file = tmp_path / "bad.yaml"
     file.write_text(
         "apiVersion: kubeflow.org/v1\n"
@@ -80,21 +82,38 @@ def test_a_form_that_is_not_known_is_refused(capsys):
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         ("no_such_module:KIND", "cannot be loaded"),
-        ("controlplane.kinds.tensorflow:V1", "is not a Kind"),
+        ("controlplane.kinds.kubeflow.tensorflow:V1", "is not a Kind"),
         ("tests.cli.test_convert:ANOTHER_TFJOB", "already a kind TFJob"),
     ],
 )
-def test_a_kind_that_cannot_be_taken_is_complained_of(monkeypatch, value, told):
-    points = [EntryPoint("mine", value, kinds.GROUP)]
-    monkeypatch.setattr(kinds, "entry_points", lambda group: points)
+def test_a_kind_that_cannot_be_registered_is_refused(monkeypatch, value, message):
+    _refuses(monkeypatch, EntryPoint("mine", value, kinds.KINDS), message)
 
-    with pytest.raises(Complaint) as complaint:
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("no_such_module:SCHEMA", "cannot be loaded"),
+        ("controlplane.kinds.kubeflow.tensorflow:KIND", "is not a HintSchema"),
+        ("tests.cli.test_convert:ANOTHER_WORKLOAD", "already a hint workload"),
+    ],
+)
+def test_a_hint_that_cannot_be_registered_is_refused(monkeypatch, value, message):
+    _refuses(monkeypatch, EntryPoint("mine", value, kinds.HINTS), message)
+
+
+def _refuses(monkeypatch, point, message):
+    points = {point.group: [point]}
+    monkeypatch.setattr(loading, "entry_points", lambda group: points.get(group, []))
+
+    with pytest.raises(CliError) as complaint:
         kinds.load_kinds()
 
-    assert told in complaint.value.message
+    assert message in complaint.value.message
 
 
+ANOTHER_WORKLOAD = SCHEMA._replace(annotation_prefix="mine.example.com/")
 ANOTHER_TFJOB = tensorflow.KIND._replace(forms=())

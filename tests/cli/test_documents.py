@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.complaints import WRONG_USAGE, Complaint
-from cli.documents import parse_documents, read_documents
+from cli.client.documents import parse_documents, read_documents
+from cli.errors import WRONG_USAGE, CliError
 from controlplane.kinds.registry import read_manifest
 from tests.cli.conftest import EXAMPLES
 
@@ -26,7 +26,7 @@ spec:
 """
 
 
-def test_every_document_of_a_file_is_found_and_knows_its_lines() -> None:
+def test_every_document_of_a_file_is_read_with_its_lines() -> None:
     first, second = parse_documents(TWO, "two.yaml")
     assert first.value == {"kind": "A", "metadata": {"name": "a"}}
     assert first.where("metadata.name") == "two.yaml:4"
@@ -37,7 +37,7 @@ def test_every_document_of_a_file_is_found_and_knows_its_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a: b\n  c: d\n", "bad.yaml:2: mapping values are not allowed"),
         ("a: 1\n---\nb: [1\n", "bad.yaml:4"),
@@ -48,18 +48,18 @@ def test_every_document_of_a_file_is_found_and_knows_its_lines() -> None:
         ("a: \x07\n", "bad.yaml"),
     ],
 )
-def test_bad_yaml_is_refused_with_its_line(text: str, told: str) -> None:
-    with pytest.raises(Complaint) as caught:
+def test_bad_yaml_is_refused_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(CliError) as caught:
         parse_documents(text, "bad.yaml")
-    assert told in caught.value.message
+    assert message in caught.value.message
     assert caught.value.exit_code == WRONG_USAGE
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     binary = tmp_path / "binary.yaml"
     binary.write_bytes(b"\xff\xfe\x00")
-    for path, told in ((tmp_path / "none.yaml", "no such file"), (binary, "not UTF-8")):
-        with pytest.raises(Complaint, match=told):
+    for path, message in ((tmp_path / "none.yaml", "no such file"), (binary, "not UTF-8")):
+        with pytest.raises(CliError, match=message):
             read_documents(str(path))
 
 

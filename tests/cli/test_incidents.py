@@ -31,17 +31,17 @@ def test_a_bundle_is_made_checked_and_turned_into_a_test(
     assert muster("log", "export", log, "--redact").code == 2
 
 
-def test_a_walk_tells_what_changed_and_why(log: Path, muster: Muster) -> None:
-    told = muster("replay", log, "--job", "job-1").out.splitlines()
-    assert all("team/job-1: " in line for line in told)
-    assert "(asked by " in told[0]
-    assert any("<- event " in line for line in told)
+def test_a_walk_shows_what_changed_and_why(log: Path, muster: Muster) -> None:
+    lines = muster("replay", log, "--job", "job-1").out.splitlines()
+    assert all("team/job-1: " in line for line in lines)
+    assert "(asked by " in lines[0]
+    assert any("<- event " in line for line in lines)
     back = muster("replay", log, "--job", "team/job-1", "--back").out.splitlines()
-    assert back == told[::-1]
+    assert back == lines[::-1]
     part = muster("replay", log, "--step", "--from", "100", "--until", "110").out.splitlines()
     assert [int(line.split()[0]) for line in part] == list(range(100, 111))
     node = muster("replay", log, "--node", "rack-0-0", "--until", "400", "--json").out
-    assert '"told":"node rack-0-0 is ready with 8 V100 GPUs"' in node
+    assert '"text":"node rack-0-0 is ready with 8 V100 GPUs"' in node
 
 
 def test_of_many_finished_jobs_a_picture_shows_the_last(log: Path, muster: Muster) -> None:
@@ -72,14 +72,14 @@ def test_a_fork_shows_both_futures(log: Path, muster: Muster) -> None:
     assert ran.code == 0, ran.err
     assert "CONTROL  CHANGED" in ran.out
     assert "node rack-0-0 takes no new work" in ran.out
-    found = muster("fork", log, "--at", "-3h", "--add-nodes", "2", "--json").json
-    assert found["changes"] == ["2 more nodes"]
-    assert found["comparison"]["other"]["gpu_hours"] > 0
-    assert found["first_decision"] is not None
+    fork = muster("fork", log, "--at", "-3h", "--add-nodes", "2", "--json").json
+    assert fork["changes"] == ["2 more nodes"]
+    assert fork["comparison"]["other"]["gpu_hours"] > 0
+    assert fork["first_decision"] is not None
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--at", "-3h", "--set", "policy"], "write NAME=VALUE"),
         (["--at", "-3h", "--set", "colour=blue"], "cannot be set"),
@@ -89,12 +89,12 @@ def test_a_fork_shows_both_futures(log: Path, muster: Muster) -> None:
         (["--at", "0"], "no past to fork from"),
     ],
 )
-def test_a_fork_that_cannot_be_made_says_why(
-    log: Path, muster: Muster, words: list[str], told: str
+def test_a_fork_that_cannot_be_made_reports_why(
+    log: Path, muster: Muster, words: list[str], message: str
 ) -> None:
     ran = muster("fork", log, *words)
     assert ran.code in (1, 2)
-    assert told in ran.err
+    assert message in ran.err
 
 
 def test_an_analysis_names_what_failed(log: Path, muster: Muster) -> None:
@@ -102,24 +102,24 @@ def test_an_analysis_names_what_failed(log: Path, muster: Muster) -> None:
     assert ran.code == 0
     for title in ("CAUSE", "NODE", "USER", "IMAGE", "EXIT CODE", "arrivals", "run times"):
         assert title in ran.out
-    found = muster("analyse", log, "--from", "-1h", "--json").json
-    assert found["until"] - found["since"] == pytest.approx(3600)
+    analysis = muster("analyse", log, "--from", "-1h", "--json").json
+    assert analysis["until"] - analysis["since"] == pytest.approx(3600)
 
 
 @pytest.mark.parametrize(
-    ("span", "told"),
+    ("span", "message"),
     [
         (["--from", "2100-01-01T00:00:00Z"], "it ends earlier"),
         (["--to", "1970-01-02T00:00:00Z"], "it begins later"),
         (["--from", "-1h", "--to", "-2h"], "ends before it begins"),
     ],
 )
-def test_an_analysis_of_a_span_without_a_log_says_so(
-    log: Path, muster: Muster, span: list[str], told: str
+def test_an_analysis_of_a_span_without_a_log_is_refused(
+    log: Path, muster: Muster, span: list[str], message: str
 ) -> None:
     ran = muster("analyse", log, *span)
     assert (ran.code, ran.out) == (2, "")
-    assert told in ran.err
+    assert message in ran.err
 
 
 def test_the_log_of_the_control_plane_is_meant_where_none_is_named(
@@ -132,20 +132,20 @@ def test_the_log_of_the_control_plane_is_meant_where_none_is_named(
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
-        (["--job", "nobody/knows"], 102, "there was no job nobody/knows"),
+        (["--job", "missing/job"], 102, "there was no job missing/job"),
         (["--node", "nowhere"], 1, "there was no node nowhere"),
-        (["--step", "--job", "nobody", "--back"], 102, "there was no job nobody"),
+        (["--step", "--job", "missing", "--back"], 102, "there was no job missing"),
         (["--node", "rack-0-0", "--from", "6", "--until", "6"], 0, "nothing happened"),
     ],
 )
-def test_a_walk_that_meets_nobody_says_so(
-    log: Path, muster: Muster, words: list[str], code: int, told: str
+def test_a_walk_without_matching_jobs_reports_it(
+    log: Path, muster: Muster, words: list[str], code: int, message: str
 ) -> None:
     ran = muster("replay", log, *words)
     assert (ran.code, ran.out) == (code, "")
-    assert told in ran.err
+    assert message in ran.err
 
 
 def test_one_job_is_shown_in_full_as_it_was(log: Path, muster: Muster) -> None:
@@ -157,7 +157,7 @@ def test_one_job_is_shown_in_full_as_it_was(log: Path, muster: Muster) -> None:
     ran = muster("replay", log, "--at", "-3h", "--job", name)
     assert ran.code == 0
     assert "in queue" in ran.out
-    found = muster("replay", log, "--at", "-3h", "--job", name, "--json").json["job"]
-    assert found["why"]["phase"] == "Queued"
-    assert found["why"]["reasons"]
-    assert muster("replay", log, "--at", "-3h", "--job", "nobody").code == 102
+    shown = muster("replay", log, "--at", "-3h", "--job", name, "--json").json["job"]
+    assert shown["why"]["phase"] == "Queued"
+    assert shown["why"]["reasons"]
+    assert muster("replay", log, "--at", "-3h", "--job", "missing").code == 102

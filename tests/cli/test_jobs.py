@@ -46,9 +46,9 @@ def test_the_worst_of_several_ends_is_the_exit_code(muster: Muster, manifest: Ma
 
 @pytest.mark.parametrize("command", ["get", "why", "logs", "events", "cancel", "wait", "delete"])
 def test_a_job_that_does_not_exist_exits_with_102(muster: Muster, command: str) -> None:
-    ran = muster(command, "nobody")
+    ran = muster(command, "missing")
     assert ran.code == 102
-    assert ran.err.startswith("error: there is no job default/nobody\n")
+    assert ran.err.startswith("error: there is no job default/missing\n")
 
 
 def test_a_job_that_can_never_fit_exits_with_103(muster: Muster) -> None:
@@ -59,7 +59,7 @@ def test_a_job_that_can_never_fit_exits_with_103(muster: Muster) -> None:
     assert muster("list").out == ""
 
 
-def test_what_cannot_be_right_exits_with_2_and_says_what_there_is(
+def test_an_impossible_value_exits_with_2_and_lists_what_exists(
     muster: Muster, tmp_path: Path
 ) -> None:
     path = tmp_path / "level.yaml"
@@ -109,7 +109,7 @@ def test_following_the_logs_ends_with_the_job_and_its_exit_code(
 # ---------------------------------------------------------------- looking
 
 
-def test_a_list_tells_jobs_apart_by_phase(muster: Muster, manifest: Manifest) -> None:
+def test_a_list_shows_the_phase_of_each_job(muster: Muster, manifest: Manifest) -> None:
     muster("submit", manifest("trains", replicas=8, gpus=8, **LONG))
     muster("submit", manifest("waits", replicas=2, gpus=8, **LONG))
     head, first, second = muster("list").out.splitlines()
@@ -147,24 +147,26 @@ def test_one_job_is_shown_with_its_ranks_and_its_restarts(
     assert "worker-0 exited with code 9" in shown
 
 
-def test_why_tells_what_is_missing_and_who_is_ahead(muster: Muster, manifest: Manifest) -> None:
+def test_why_shows_what_is_missing_and_which_jobs_are_ahead(
+    muster: Muster, manifest: Manifest
+) -> None:
     muster("submit", manifest("holder", replicas=8, gpus=8, **LONG))
     muster("submit", manifest("first", replicas=2, gpus=8, **LONG))
     muster("submit", manifest("second", **LONG))
     assert "it needs 16 GPUs; 0 are free" in muster("why", "first").out
-    told = muster("why", "second")
-    assert "number 2 in queue default" in told.out
-    assert "ahead of it: default/first" in told.out
+    ran = muster("why", "second")
+    assert "number 2 in queue default" in ran.out
+    assert "ahead of it: default/first" in ran.out
     codes = [reason["code"] for reason in muster("why", "second", "-o", "json").json["reasons"]]
     assert codes[0] == "blocked_by_head"
 
 
-def test_events_tell_a_job_s_life(muster: Muster, manifest: Manifest) -> None:
+def test_events_show_the_life_of_a_job(muster: Muster, manifest: Manifest) -> None:
     muster("submit", manifest("short"), "--wait")
-    told = muster("events", "short")
-    assert told.out.splitlines()[0].split() == ["POSITION", "TIME", "EVENT", "WHAT", "HAPPENED"]
-    assert "submitted to queue default: 1 rank, 1 GPU" in told.out
-    assert "JobSucceeded" in told.out
+    ran = muster("events", "short")
+    assert ran.out.splitlines()[0].split() == ["POSITION", "TIME", "EVENT", "WHAT", "HAPPENED"]
+    assert "submitted to queue default: 1 rank, 1 GPU" in ran.out
+    assert "JobSucceeded" in ran.out
     lines = muster("events", "short", "-o", "json").out.splitlines()
     assert '"type":"JobSubmitted"' in lines[0]
     assert "JobSucceeded" in muster("events", "-o", "wide").out
@@ -198,12 +200,12 @@ def test_a_job_is_suspended_and_resumed(muster: Muster, manifest: Manifest) -> N
 def test_the_limits_of_a_job_are_amended(muster: Muster, manifest: Manifest) -> None:
     muster("submit", manifest("limited", **LONG))
     assert muster("amend", "limited", "--deadline", "2h", "--restart-limit", "1").code == 0
-    found = muster("get", "limited", "-o", "json").json["spec"]
-    assert (found["active_deadline_s"], found["restart"]["limit"]) == (7200, 1)
+    amended = muster("get", "limited", "-o", "json").json["spec"]
+    assert (amended["active_deadline_s"], amended["restart"]["limit"]) == (7200, 1)
     ran = muster("amend", "limited", "--deadline", "none")
     assert ran.out.strip() == "default/limited amended: deadline"
-    found = muster("get", "limited", "-o", "json").json["spec"]
-    assert found.get("active_deadline_s") is None
+    amended = muster("get", "limited", "-o", "json").json["spec"]
+    assert amended.get("active_deadline_s") is None
     assert muster("amend", "limited").code == 2
     assert muster("amend", "limited", "--ttl", "soon").code == 2
 

@@ -1,4 +1,4 @@
-"""`muster log` and `muster replay`: what was written is there, and what was changed is found."""
+"""`muster log` and `muster replay`: what was written is there, and what was changed is detected."""
 
 import re
 import sqlite3
@@ -32,41 +32,39 @@ def change(log: Path, statement: str) -> None:
 # ---------------------------------------------------------------- verify
 
 
-def test_a_whole_log_is_found_whole(muster: Muster, log: Path) -> None:
+def test_an_intact_log_is_verified(muster: Muster, log: Path) -> None:
     ran = muster("log", "verify", log)
     assert ran.code == 0
     assert f"{log} is whole." in ran.out
-    found = muster("log", "verify", log, "--json").json
-    assert (found["jobs"], found["nodes"], found["first_position"]) == (3, 8, 1)
+    verified = muster("log", "verify", log, "--json").json
+    assert (verified["jobs"], verified["nodes"], verified["first_position"]) == (3, 8, 1)
 
 
 @pytest.mark.parametrize(
-    ("statement", "position", "told"),
+    ("statement", "position", "message"),
     [
         ("UPDATE events SET payload = payload || ' ' WHERE position = 5", 5, "hash"),
         ("UPDATE events SET at = at + 1 WHERE position = 7", 7, "hash"),
         ("UPDATE events SET actor = 'eve' WHERE position = 12", 12, "hash"),
-        ("DELETE FROM events WHERE position = 9", 9, "goes on at 10"),
+        ("DELETE FROM events WHERE position = 9", 9, "continues at 10"),
         ("DELETE FROM events WHERE position > 30", 31, "is missing"),
         ("UPDATE head SET hash = zeroblob(32)", None, "hash is not the head's"),
         ("UPDATE events SET type = 'JobVanished' WHERE position = 11", 11, "hash"),
     ],
 )
-def test_a_changed_log_is_found_out_at_the_first_bad_position(
-    muster: Muster, log: Path, statement: str, position: int | None, told: str
+def test_a_changed_log_is_detected_at_the_first_bad_position(
+    muster: Muster, log: Path, statement: str, position: int | None, message: str
 ) -> None:
     change(log, statement)
     ran = muster("log", "verify", log)
     assert ran.code == 1
-    assert told in ran.err
+    assert message in ran.err
     if position is not None:
         assert f"damaged at position {position}: " in ran.err
         assert f"Positions 1-{position - 1} are good." in ran.err
 
 
-def test_a_log_cut_short_and_closed_up_is_found_out_by_a_noted_hash(
-    muster: Muster, log: Path
-) -> None:
+def test_a_truncated_and_closed_log_is_detected_by_a_noted_hash(muster: Muster, log: Path) -> None:
     noted = muster("log", "verify", log, "--json").json
     pin = f"{noted['last_position']}:{noted['last_hash'][:12]}"
     assert muster("log", "verify", log, "--expect", pin).code == 0
@@ -83,7 +81,7 @@ def test_a_log_cut_short_and_closed_up_is_found_out_by_a_noted_hash(
     assert muster("log", "verify", log, "--expect", "31").code == 2
 
 
-def test_a_log_cut_short_within_a_step_is_found_out_by_its_decisions(
+def test_a_log_truncated_within_a_step_is_detected_by_its_decisions(
     muster: Muster, log: Path
 ) -> None:
     change(log, "DELETE FROM events WHERE position > 30")
@@ -96,23 +94,29 @@ def test_a_log_cut_short_within_a_step_is_found_out_by_its_decisions(
     assert muster("log", "verify", log, "--no-decisions").code == 0
 
 
-def test_events_that_cannot_have_happened_are_found_out(muster: Muster, tmp_path: Path) -> None:
+def test_impossible_events_are_detected(muster: Muster, tmp_path: Path) -> None:
     events = recorded()
     started = next(r for r in events if type(r.event).__name__ == "GangStarted")
     twice = [*events, msgspec.structs.replace(started, position=len(events) + 1, at=2e9)]
-    ran = muster("log", "verify", sqlite_log(tmp_path / "odd.db", twice))
+    odd = sqlite_log(tmp_path / "odd.db", twice)
+    ran = muster("log", "verify", odd, "--no-decisions")
     assert ran.code == 1
     assert f"position {len(twice)}: this cannot have happened" in ran.err
+    ran = muster("log", "verify", odd)
+    assert ran.code == 1
+    step = events[-1].step + 1
+    assert f"position {len(twice)}: step {step} is expected here" in ran.err
 
 
-def test_a_snapshot_that_lies_is_found_out(muster: Muster, log: Path, tmp_path: Path) -> None:
+def test_a_false_snapshot_is_detected(muster: Muster, log: Path, tmp_path: Path) -> None:
     import asyncio
 
-    from adapters.sqlite_log import SqliteLog
-    from controlplane.replay import rebuild, take_snapshot
+    from adapters.database.event_log import DatabaseLog
+    from controlplane.log.replay import rebuild
+    from controlplane.log.snapshots import take_snapshot
 
     async def save(position: int, shown: int) -> None:
-        opened = await SqliteLog.open(log)
+        opened = await DatabaseLog.open(log)
         rebuilt = await rebuild(opened, position=shown)
         snapshot = take_snapshot(rebuilt.world, rebuilt.hash)
         await opened.save_snapshot(snapshot._replace(position=position))
@@ -131,15 +135,15 @@ def test_what_is_no_log_is_named(muster: Muster, tmp_path: Path) -> None:
     text.write_text("not a database, and long enough to be taken for one" * 10)
     other = tmp_path / "other.db"
     change(other, "CREATE TABLE t (x)")
-    for place, told in (
+    for place, message in (
         (tmp_path / "none.db", "there is no log"),
         (text, "no SQLite database"),
         (other, "another program's database"),
-        ("mysql://x/y", "no kind of log"),
+        ("mysql://x/y", "an unknown type of log"),
     ):
         ran = muster("log", "verify", place)
         assert ran.code in (1, 2)
-        assert told in ran.err
+        assert message in ran.err
     assert muster("log", "verify").err.startswith("error: there is no log")
 
 
@@ -147,22 +151,22 @@ def test_what_is_no_log_is_named(muster: Muster, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["log verify", "log stats", "replay", "analyse"])
-def test_names_and_files_that_are_absurd_are_told_by_name(
+def test_absurd_names_and_files_are_refused_by_name(
     muster: Muster, export: Path, tmp_path: Path, command: str
 ) -> None:
     deep = tmp_path / "deep.jsonl"
     first = export.read_text().splitlines()[0]
     deep.write_text(re.sub(r'"payload":{.*?}', f'"payload":{"[" * 3000}{"]" * 3000}', first) + "\n")
-    for name, told in (
-        (tmp_path, "is no file, but a folder"),
+    for name, message in (
+        (tmp_path, "is not a file, but a folder"),
         ("x" * 300, "file name too long"),
-        ("", "an empty name is no log"),
-        ("/dev/null", "is no file"),
+        ("", "the name of the log is empty"),
+        ("/dev/null", "is not a file"),
         (deep, "it is nested too deeply"),
     ):
         ran = muster(*command.split(), name)
         assert ran.code in (1, 2), name
-        assert told in ran.err, name
+        assert message in ran.err, name
 
 
 def test_a_log_survives_the_way_out_and_in(
@@ -203,7 +207,7 @@ def test_part_of_a_log_can_be_exported_and_still_be_checked(
 
 def test_a_changed_export_is_not_imported(muster: Muster, export: Path, tmp_path: Path) -> None:
     lines = export.read_text().splitlines()
-    for damage, told in (
+    for damage, message in (
         ([*lines[:4], lines[4].replace("rack-0", "rack-9"), *lines[5:]], "position 5"),
         ([*lines[:4], *lines[5:]], "position 5"),
         ([*lines[:4], "{not json"], "line 5 cannot be read"),
@@ -212,7 +216,7 @@ def test_a_changed_export_is_not_imported(muster: Muster, export: Path, tmp_path
         bad.write_text("\n".join(damage))
         ran = muster("log", "import", bad, tmp_path / "new.db")
         assert ran.code == 1
-        assert told in ran.err
+        assert message in ran.err
         assert not (tmp_path / "new.db").exists()
 
 
@@ -252,9 +256,9 @@ def test_stats_count_events_by_type(muster: Muster, log: Path) -> None:
     shown = muster("log", "stats", log).out
     assert "JobSubmitted" in shown
     assert "3 submitted" in shown
-    told = muster("log", "stats", log, "--json").json
-    assert told["findings"]["types"]["GangPlaced"] == 3
-    assert told["size_bytes"] > 0
+    stats = muster("log", "stats", log, "--json").json
+    assert stats["findings"]["types"]["GangPlaced"] == 3
+    assert stats["size_bytes"] > 0
 
 
 # ---------------------------------------------------------------- replay
@@ -274,34 +278,62 @@ def test_replay_shows_the_world_at_a_position_and_at_a_time(muster: Muster, log:
 
 
 def test_replay_reads_exports_and_pipes_alike(muster: Muster, log: Path, export: Path) -> None:
-    told = muster("replay", log, "--json").out
-    assert muster("replay", export, "--json").out == told
-    assert muster("replay", "-", "--json", stdin=export.read_text()).out == told
+    output = muster("replay", log, "--json").out
+    assert muster("replay", export, "--json").out == output
+    assert muster("replay", "-", "--json", stdin=export.read_text()).out == output
 
 
-def test_stepping_tells_every_event_and_its_change(muster: Muster, log: Path) -> None:
+def test_stepping_shows_every_event_and_its_change(muster: Muster, log: Path) -> None:
     lines = muster("replay", log, "--step").out.splitlines()
     assert len(lines) == len(recorded())
     assert any("nlp/job-0: submitted to queue default" in line for line in lines)
     assert any("[Running -> Succeeded]" in line for line in lines)
     assert any("(asked by ada)" in line for line in lines)
     some = muster("replay", log, "--step", "--from", 12, "--position", 14, "--json").out
-    told = [msgspec.json.decode(line) for line in some.splitlines()]
-    assert [each["position"] for each in told] == [12, 13, 14]
+    steps = [msgspec.json.decode(line) for line in some.splitlines()]
+    assert [each["position"] for each in steps] == [12, 13, 14]
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--position", "99999"], "the log ends at position"),
         (["--at", str(ORIGIN - 1)], "the log begins after"),
-        (["--at", "yesterday"], "is no time"),
+        (["--at", "yesterday"], "is not a time"),
         (["--at", "1", "--position", "1"], "give one"),
     ],
 )
 def test_a_past_that_never_was_is_refused(
-    muster: Muster, log: Path, words: list[str], told: str
+    muster: Muster, log: Path, words: list[str], message: str
 ) -> None:
     ran = muster("replay", log, *words)
     assert ran.code == 2
-    assert told in ran.err
+    assert message in ran.err
+
+
+def test_an_older_log_is_upgraded_by_the_command_that_its_refusal_names(
+    muster: Muster, log: Path
+) -> None:
+    change(log, "DROP TABLE notes")
+    change(log, "DROP TABLE rank_logs")
+    change(log, "UPDATE alembic_version SET version_num = '0001'")
+    refused = muster("log", "verify", log)
+    assert refused.code == 1
+    assert "run `muster log upgrade`" in refused.err
+    assert "version 0002 now; it had 0001" in muster("log", "upgrade", log).out
+    assert "version 0002 already" in muster("log", "upgrade", log).out
+    assert muster("log", "verify", log).code == 0
+
+
+def test_a_log_that_cannot_be_upgraded_is_refused_plainly(
+    muster: Muster, log: Path, export: Path, tmp_path: Path
+) -> None:
+    change(log, "UPDATE alembic_version SET version_num = '9999'")
+    for name, message in (
+        (log, "use the release that wrote it, or a newer one"),
+        (export, "is in no database"),
+        (tmp_path / "missing.db", "there is no log"),
+    ):
+        ran = muster("log", "upgrade", name)
+        assert ran.code in (1, 2), name
+        assert message in ran.err, name

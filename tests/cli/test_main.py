@@ -67,7 +67,7 @@ def test_a_url_that_is_none_is_refused(muster: Muster, url: str) -> None:
     assert url in ran.err
 
 
-def test_a_server_that_is_no_muster_is_told(
+def test_a_server_that_is_not_muster_is_reported(
     muster: Muster, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = muster("list", "--url", f"{server}/docs")
@@ -76,7 +76,7 @@ def test_a_server_that_is_no_muster_is_told(
 
 
 def test_a_bug_shows_a_line_and_no_trace(muster: Muster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.times.stamp", None)
+    monkeypatch.setattr("cli.output.times.stamp", None)
     monkeypatch.setattr("cli.completion.installed_version", None)
     ran = muster("version")
     assert ran.code == 1
@@ -111,7 +111,7 @@ def test_an_interrupt_ends_quietly_with_130(server: str) -> None:
     assert (process.returncode, errors.strip()) == (130, "")
 
 
-def test_an_interrupted_wait_says_that_the_job_goes_on(server: str, manifest) -> None:  # type: ignore[no-untyped-def]
+def test_an_interrupted_wait_reports_that_the_job_continues(server: str, manifest) -> None:  # type: ignore[no-untyped-def]
     words = [*MUSTER, "submit", str(manifest("goes-on", duration_s=1e6)), "--wait", "--url", server]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -181,7 +181,7 @@ def test_an_interrupted_study_ends_quietly_with_130(tmp_path: Path, sign: str) -
     assert (process.returncode, "Traceback" in errors) == (130, False)
 
 
-def test_a_full_disk_behind_the_output_is_told(tmp_path: Path) -> None:
+def test_a_full_disk_behind_the_output_is_reported(tmp_path: Path) -> None:
     log = tmp_path / "m.db"
     sqlite_log(log, recorded())
     for words in (["log", "export"], ["replay"], ["log", "stats", "--json"]):

@@ -1,4 +1,4 @@
-"""A job as its own kind shows it, and what its ranks are told, from the command line."""
+"""A job as its own kind shows it, and the environment of its ranks, from the command line."""
 
 import json
 
@@ -18,13 +18,13 @@ def submitted(muster: Muster) -> str:
 def test_a_job_is_shown_with_the_status_that_its_operator_would_write(muster: Muster) -> None:
     name = submitted(muster)
 
-    found = yaml.safe_load(muster("manifest", name).out)
+    document = yaml.safe_load(muster("manifest", name).out)
 
-    assert (found["kind"], found["apiVersion"]) == ("TFJob", "kubeflow.org/v1")
-    types = [condition["type"] for condition in found["status"]["conditions"]]
+    assert (document["kind"], document["apiVersion"]) == ("TFJob", "kubeflow.org/v1")
+    types = [condition["type"] for condition in document["status"]["conditions"]]
     assert types == ["Created", "Running", "Succeeded"]
-    assert set(found["status"]["replicaStatuses"]) == set(found["spec"]["tfReplicaSpecs"])
-    assert found["status"]["startTime"] <= found["status"]["completionTime"]
+    assert set(document["status"]["replicaStatuses"]) == set(document["spec"]["tfReplicaSpecs"])
+    assert document["status"]["startTime"] <= document["status"]["completionTime"]
 
 
 def test_a_job_is_shown_in_the_native_form_and_can_be_submitted_again(muster: Muster) -> None:
@@ -41,16 +41,18 @@ def test_a_job_is_shown_in_the_native_form_and_can_be_submitted_again(muster: Mu
     assert again.code == 0, again.err
 
 
-def test_what_a_rank_is_told_is_shown(muster: Muster) -> None:
+def test_the_environment_of_a_rank_is_shown(muster: Muster) -> None:
     name = submitted(muster)
 
-    told = json.loads(muster("told", name, "--rank", "1", "-o", "json").out)["told"]
+    environment = json.loads(muster("rank-env", name, "--rank", "1", "-o", "json").out)[
+        "environment"
+    ]
 
-    config = json.loads(told["env"]["TF_CONFIG"])
-    assert told["name"].endswith(f"-{config['task']['type']}-{config['task']['index']}")
+    config = json.loads(environment["env"]["TF_CONFIG"])
+    assert environment["name"].endswith(f"-{config['task']['type']}-{config['task']['index']}")
 
 
-@pytest.mark.parametrize("words", [("manifest", "nobody"), ("told", "nobody")])
+@pytest.mark.parametrize("words", [("manifest", "missing"), ("rank-env", "missing")])
 def test_a_job_that_does_not_exist_exits_with_102(muster: Muster, words: tuple[str, ...]) -> None:
     assert muster(*words).code == 102
 
@@ -58,7 +60,7 @@ def test_a_job_that_does_not_exist_exits_with_102(muster: Muster, words: tuple[s
 def test_a_rank_or_form_that_does_not_exist_is_refused_with_those_that_do(muster: Muster) -> None:
     name = submitted(muster)
 
-    ran = muster("told", name, "--rank", "99")
+    ran = muster("rank-env", name, "--rank", "99")
     assert (ran.code, "has the ranks 0 to" in ran.err) == (1, True)
     ran = muster("manifest", name, "--to", "PyTorchJob/v1")
     assert ran.code not in (0, 102)

@@ -21,15 +21,15 @@ PATIENCE_S = 60.0
 # Everything about the job `odd` is a bug. ONCE ends the process at the first death, as a kill would.
 PLANTED = """
 import os, sys
-from controlplane.scheduling import cycle
-from cli.supervisor import Supervisor
+from controlplane.scheduling import scheduling_pass
+from cli.server.supervisor import Supervisor
 from cli.main import main
 
-look_at = cycle.Pass._look_at
+look_at = scheduling_pass.Pass._try_to_start
 def planted(self, gang):
     assert self.snapshot.job(gang.id).name != "odd", "planted"
     return look_at(self, gang)
-cycle.Pass._look_at = planted
+scheduling_pass.Pass._try_to_start = planted
 
 if "once" in sys.argv[1]:
     def judge(self, error):
@@ -162,7 +162,7 @@ def test_a_job_can_be_quarantined_in_a_log_that_no_engine_leads(tmp_path: Path) 
         command = [sys.executable, "-m", "cli.main", "log", "quarantine", *words, str(log)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert quarantine("nobody").returncode == 102
+    assert quarantine("missing").returncode == 102
     done = quarantine("odd", "--reason", "it stops the engine")
     assert (done.returncode, done.stderr) == (0, "")
     assert "quarantined already" in quarantine("odd").stdout
@@ -189,7 +189,7 @@ def test_a_job_can_be_quarantined_in_a_log_in_postgresql(database_url: str) -> N
         for name in ("odd", "good"):
             insist(server, name)
         until(lambda: job(server, "good").get("phase") == "Succeeded")
-    assert run("log", "quarantine", "nobody", database_url).returncode == 102
+    assert run("log", "quarantine", "missing", database_url).returncode == 102
     done = run("log", "quarantine", "odd", "--reason", "it stops the engine", database_url)
     assert (done.returncode, done.stderr) == (0, "")
     assert "quarantined already" in run("log", "quarantine", "odd", database_url).stdout

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cli import heartbeat
+from cli.server import heartbeat
 from tests.cli.conftest import Muster
 from tests.cli.test_serve import START_S_MAX, Server, up
 

@@ -1,4 +1,4 @@
-"""`muster up` as people run it: a process that starts, tells where it is, and stops cleanly."""
+"""`muster up` as people run it: a process that starts, prints its address, and stops cleanly."""
 
 import asyncio
 import json
@@ -7,17 +7,19 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from cli.assembly import Wanted, assembled
-from cli.sources import Kind, Source
-from simulator.topology import grid
+from cli.log.sources import Kind, Source
+from cli.server.assembly import Wanted, assembled
+from cli.server.simulated import simulated_cluster
+from simulator.network.topology import grid
 from tests.cli.conftest import EXAMPLES, Muster
 from tests.cli.logs import recorded, sqlite_log
 
@@ -118,7 +120,7 @@ def test_a_second_one_on_the_same_file_is_refused_and_the_first_goes_on(tmp_path
         assert server.stop()[0] == 0
 
 
-def test_of_two_on_one_postgresql_the_first_stops_and_says_why(database_url: str) -> None:
+def test_of_two_on_one_postgresql_the_first_stops_and_reports_why(database_url: str) -> None:
     with up("--db", database_url) as first, up("--db", database_url) as second:
         _, errors = first.process.communicate(timeout=START_S_MAX)
         assert first.process.returncode == 1
@@ -144,8 +146,17 @@ def test_after_a_kill_the_jobs_go_on(
     assert muster("log", "verify", log).code == 0
 
 
+def until_noted(db: Path) -> None:
+    """Notes are written soon after the answer, not before it."""
+    deadline = time.monotonic() + START_S_MAX
+    with closing(sqlite3.connect(db)) as file:
+        while not file.execute("SELECT count(*) FROM notes").fetchone()[0]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
 @pytest.mark.parametrize("log", ["sqlite", "postgres"])
-def test_after_a_restart_it_still_tells_how_wrong_forecasts_were(
+def test_after_a_restart_it_still_shows_how_wrong_forecasts_were(
     log: str, tmp_path: Path, request: pytest.FixtureRequest, muster: Muster,
     manifest: Callable[..., Path],
 ) -> None:  # fmt: skip
@@ -157,6 +168,7 @@ def test_after_a_restart_it_still_tells_how_wrong_forecasts_were(
         assert json.loads(server.get("/v1/forecasts")[1])["made"] == 1
         # Notes on their way to a database are lost with a process that is killed at that moment.
         if log == "sqlite":
+            until_noted(db)
             server.process.kill()
             server.process.wait(START_S_MAX)
         else:
@@ -173,7 +185,7 @@ def test_a_fast_run_s_clock_goes_on_where_the_log_ends(tmp_path: Path) -> None:
     log = sqlite_log(tmp_path / "m.db", recorded())
 
     async def now() -> tuple[float, float]:
-        wanted = Wanted(source=Source(Kind.SQLITE, str(log)), model=grid())
+        wanted = Wanted(source=Source(Kind.SQLITE, str(log)), cluster=simulated_cluster(grid()))
         async with assembled(wanted) as parts:
             return parts.clock.now(), parts.events
 
@@ -247,38 +259,38 @@ def test_a_token_file_is_enforced_on_loopback(
 def test_a_named_token_file_must_be_there_and_hold_a_token(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.touch()
-    for place, told in ((tmp_path / "none", "there is no token file"), (empty, "is empty")):
+    for place, message in ((tmp_path / "none", "there is no token file"), (empty, "is empty")):
         code, errors = refused("--db", "memory:", "--token-file", place)
         assert code == 2
-        assert told in errors
+        assert message in errors
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--cluster", "kubernetes"], "Kubernetes"),
-        (["--cluster", "mars"], "no cluster"),
+        (["--cluster", "mars"], "is not a cluster"),
         (["--cluster", "sim:none.yaml"], "cannot be read"),
         (["--speed", "0"], "--speed"),
-        (["--db", "mysql://x"], "no kind of log"),
+        (["--db", "mysql://x"], "an unknown type of log"),
     ],
 )
-def test_wrong_usage_exits_with_2(muster: Muster, words: list[str], told: str) -> None:
+def test_wrong_usage_exits_with_2(muster: Muster, words: list[str], message: str) -> None:
     ran = muster("up", "--db", "memory:", *words)
     assert ran.code == 2
-    assert told in ran.err
+    assert message in ran.err
 
 
 def test_a_cluster_file_s_mistake_is_named(muster: Muster, tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
-    for text, told in (
+    for text, message in (
         ("racks:\n  - name: r\n    nodes: many\n", "racks[0].nodes: must be a whole number"),
         ("racks: [\n", "line 2"),
     ):
         path.write_text(text)
         ran = muster("up", "--db", "memory:", "--cluster", f"sim:{path}")
         assert ran.code == 2
-        assert told in ran.err
+        assert message in ran.err
 
 
 def test_a_folder_that_cannot_be_written_is_named(muster: Muster) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.cluster_tables import gpus_bar
-from cli.sources import Kind, Source
-from controlplane.views import NodeView, SharedGpu
-from simulator.topology import Delays, grid
+from cli.log.sources import Kind, Source
+from cli.output.cluster_tables import gpus_bar
+from cli.server.simulated import simulated_cluster
+from controlplane.queries.views import NodeView, SharedGpu
+from simulator.network.topology import Delays, grid
 from tests.cli.conftest import EXAMPLES, Muster, server_thread
 
 pytestmark = pytest.mark.usefixtures("server")
@@ -89,31 +90,31 @@ def test_views_have_shares_and_telemetry_has_every_sharer(muster: Muster) -> Non
 
 
 @pytest.mark.parametrize(
-    ("roles", "told"),
+    ("roles", "message"),
     [
         ([{"gpu_share": 600, "replicas": 65}], "65 ranks need 0.6 of a GPU each, which takes 65"),
         ([{"gpu_share": 300, "replicas": 193}], "193 ranks need 0.3 of a GPU each"),
         ([{"gpu_memory_mib": 20_000, "replicas": 65}], "65 ranks need"),
-        ([{"gpus": 8, "replicas": 8}, {"gpu_share": 1}], "beside 64 whole ones"),
+        ([{"gpus": 8, "replicas": 8}, {"gpu_share": 1}], "besides 64 whole ones"),
     ],
 )
 def test_sharing_gangs_that_can_never_fit_are_refused(
-    muster: Muster, roles: list[dict[str, int]], told: str
+    muster: Muster, roles: list[dict[str, int]], message: str
 ) -> None:
     asked = [{"name": f"r{number}", **role} for number, role in enumerate(roles)]
     ran = muster("submit", "-", stdin=document("never", *asked))
     assert ran.code == 103
-    assert told in ran.err
+    assert message in ran.err
     assert muster("list").out.count("never") == 0
 
 
-def test_why_tells_a_sharing_job_what_is_left_of_devices(muster: Muster) -> None:
+def test_why_shows_a_sharing_job_what_is_left_of_devices(muster: Muster) -> None:
     fills = {"name": "w", "replicas": 64, "gpu_share": 800}
     muster("submit", "-", stdin=document("fills", fills))
     muster("submit", "-", stdin=document("first", {"name": "w", "gpu_share": 300}))
     muster("submit", "-", stdin=document("second", {"name": "w", "gpu_share": 100}))
-    told = "a rank needs 0.3 of a GPU; no GPU is free, and the most that is left of a shared one is 0.2"
-    assert told in muster("why", "first").out
+    message = "a rank needs 0.3 of a GPU; no GPU is free, and the most that is left of a shared one is 0.2"
+    assert message in muster("why", "first").out
     assert "default/first is ahead of it, needs 0.3 GPUs" in muster("why", "second").out
 
 
@@ -164,8 +165,8 @@ def test_shares_under_quotas_and_preemption_survive_restart_fork_whatif_and_repl
 ) -> None:
     db, out = tmp_path / "shared.db", tmp_path / "study"
     source = Source(Kind.SQLITE, str(db))
-    small = grid(1, 1, 2, delays=Delays(start_s=5.0, stop_s=2.0))
-    with server_thread(100.0, source=source, model=small) as url:
+    small = simulated_cluster(grid(1, 1, 2, delays=Delays(start_s=5.0, stop_s=2.0)), 100.0)
+    with server_thread(source=source, cluster=small) as url:
         monkeypatch.setenv("MUSTER_URL", url)
         muster("queue", "set", "lab")
         for queue in ("batch", "urgent"):
@@ -186,7 +187,7 @@ def test_shares_under_quotas_and_preemption_survive_restart_fork_whatif_and_repl
         restarts = [job["restarts"] for job in muster("list", "-o", "json").json["items"]]
         assert sum(restarts) == 1
     # Whatever shared a device does so again after a restart on the same log.
-    with server_thread(100.0, source=source, model=small) as url:
+    with server_thread(source=source, cluster=small) as url:
         monkeypatch.setenv("MUSTER_URL", url)
         node = until(lambda: muster("node", "get", "rack-0-0", "-o", "json").json, gpus_used=2)
         assert [device["taken"] for device in node["shared"]] == [1000, 1000]
@@ -203,6 +204,6 @@ def test_shares_under_quotas_and_preemption_survive_restart_fork_whatif_and_repl
     study = muster("whatif", "--trace", export, "--nodes", "1x2", "--policy", "fifo", "--out", out)
     assert study.code == 0, study.err
     (scenario,) = msgspec.json.decode((out / "result.json").read_bytes())["scenarios"]
-    told = scenario["replication_0"]
-    assert (told["finished"], told["refused"]) == (2, 0)
-    assert {bar[1] for bar in told["gantt"]["bars"]} == {0.25, 0.5}
+    result = scenario["replication_0"]
+    assert (result["finished"], result["refused"]) == (2, 0)
+    assert {bar[1] for bar in result["gantt"]["bars"]} == {0.25, 0.5}

@@ -37,12 +37,12 @@ def test_a_language_model_is_cut_three_ways(muster: Muster) -> None:
     assert "tensor" in bad.err
 
 
-def test_a_collective_says_what_nccl_would_choose(muster: Muster) -> None:
+def test_a_collective_shows_what_nccl_would_choose(muster: Muster) -> None:
     shown = muster("sim", "collective", "--size", "1GB", "--gpu", "V100", "--gpus", 8).out
     assert "by ring, Simple" in shown
     assert "all-to-all" in shown
-    found = muster("sim", "collective", "--size", "8kB", "--gpu", "V100", "--gpus", 8, "--json")
-    assert found.json["nccl"]["protocol"] == "LL"
+    ran = muster("sim", "collective", "--size", "8kB", "--gpu", "V100", "--gpus", 8, "--json")
+    assert ran.json["nccl"]["protocol"] == "LL"
     assert muster("sim", "collective", "--size", "much").code == 2
 
 
@@ -62,12 +62,12 @@ def test_a_file_of_points_is_validated(muster: Muster, tmp_path: Path) -> None:
     assert shown.code == 0
     assert "training" in shown.out
     assert "bad (lab) was not predicted: no GPU 'Z9000'" in shown.out
-    out = tmp_path / "found.json"
+    out = tmp_path / "validation.json"
     args = ("--json", "--out", out, "--plots", tmp_path / "plots")
-    found = muster("sim", "validate", "--points", points, *args).json
-    assert [point["id"] for point in found["points"]] == ["p"]
-    assert set(found["groups"]["training"]) == {"points", "mape", "median", "p90"}
-    assert json.loads(out.read_text()) == found
+    validated = muster("sim", "validate", "--points", points, *args).json
+    assert [point["id"] for point in validated["points"]] == ["p"]
+    assert set(validated["groups"]["training"]) == {"points", "mape", "median", "p90"}
+    assert json.loads(out.read_text()) == validated
     assert (tmp_path / "plots" / "training.svg").read_text().startswith("<svg")
 
 
@@ -94,7 +94,7 @@ def test_a_cluster_file_is_summed_up_and_drawn(muster: Muster) -> None:
 
 def test_a_wrong_cluster_file_names_the_field(muster: Muster, tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
-    for text, said in (
+    for text, message in (
         ("racks: [{name: a, gpu_type: A100, net: pigeons}]", "racks[0].net"),
         ("racks: [{name: a, server: p9}]", "racks[0].server"),
         ("racks: [{name: a}]\nfaults: {preset: mars}", "faults.preset"),
@@ -104,7 +104,7 @@ def test_a_wrong_cluster_file_names_the_field(muster: Muster, tmp_path: Path) ->
         file.write_text(text)
         ran = muster("sim", "cluster", file)
         assert ran.code == 2
-        assert said in ran.err
+        assert message in ran.err
 
 
 def test_a_recorded_topology_becomes_a_cluster_file(muster: Muster, tmp_path: Path) -> None:
@@ -130,11 +130,11 @@ def test_two_ways_to_leave_points_out_are_not_one_question(muster: Muster, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (("collective", "--gpus", "1"), "nobody to exchange with; say --gpus 2 or more"),
+        (("collective", "--gpus", "1"), "needs at least two GPUs: give --gpus 2 or more"),
         (("collective", "--link", "pcie9"), "no intra-node link 'pcie9'"),
-        (("collective", "--size", "-5"), "'-5' is no size"),
+        (("collective", "--size", "-5"), "'-5' is not a size"),
         (("step", "--gpus", "16", "--nodes", "2", "--net=-5GbE"), "no network '-5GbE'"),
         (("step", "--gpus", "3", "--nodes", "8"), "3 GPUs cannot fill 8 nodes"),
         (("step", "--gpus", "0"), "0 is not in the range"),
@@ -142,11 +142,11 @@ def test_two_ways_to_leave_points_out_are_not_one_question(muster: Muster, tmp_p
     ],
 )
 def test_nonsense_is_answered_by_a_sentence(
-    muster: Muster, words: tuple[str, ...], said: str
+    muster: Muster, words: tuple[str, ...], message: str
 ) -> None:
     ran = muster("sim", *words)
     assert ran.code == 2
-    assert said in ran.err
+    assert message in ran.err
 
 
 def test_an_empty_network_between_nodes_is_no_infinite_one(muster: Muster) -> None:
@@ -170,23 +170,23 @@ def test_points_of_the_wrong_types_fail_alone(muster: Muster, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
-    [(b"{", "is not JSON: line 1, column 2"), (b"\xff\xfe\x8b", "is no text in UTF-8")],
+    ("content", "message"),
+    [(b"{", "is not JSON: line 1, column 2"), (b"\xff\xfe\x8b", "is neither UTF-8 text")],
 )
-def test_a_file_that_is_no_json_is_told_so(
-    muster: Muster, tmp_path: Path, content: bytes, said: str
+def test_a_file_that_is_not_json_is_refused(
+    muster: Muster, tmp_path: Path, content: bytes, message: str
 ) -> None:
     file = tmp_path / "points.json"
     file.write_bytes(content)
     ran = muster("sim", "validate", "--points", file)
     assert ran.code == 2
-    assert said in ran.err
+    assert message in ran.err
     cluster = muster("sim", "cluster", file)
     assert cluster.code == 2
     assert "codec" not in cluster.err
 
 
-def test_rates_that_only_look_like_gavel_s_are_told_so(muster: Muster, tmp_path: Path) -> None:
+def test_rates_that_only_look_like_gavel_s_are_refused(muster: Muster, tmp_path: Path) -> None:
     for content in (
         '{"v100": 3}',
         '{"v100": {"(1,": {}}}',
@@ -218,7 +218,7 @@ LLM = ("--model", "gpt_7.5b", "--gpu", "A100-80", "--gpus", "16", "--nodes", "2"
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ((*LLM, "--scheme", "ps"), "--scheme: is not used: gpt_7.5b"),
         ((*LLM, "--compression", "fp16"), "--compression: is not used"),
@@ -231,8 +231,8 @@ LLM = ("--model", "gpt_7.5b", "--gpu", "A100-80", "--gpus", "16", "--nodes", "2"
         (("--global-batch", "512"), "--global-batch: resnet50 trains data-parallel"),
         (("--scheme", "ps", "--no-overlap"), "--overlap: nothing is known"),
         (("--scheme", "ps", "--compression", "1bit"), "--scheme: has no meaning"),
-        (("--net", "25GbE"), "--net is between nodes"),
-        (("--transport", "rdma"), "--transport is between nodes"),
+        (("--net", "25GbE"), "--net connects nodes"),
+        (("--transport", "rdma"), "--transport connects nodes"),
         (("--gpus", "2", "--nodes", "2", "--link", "pcie3"), "--link is between the GPUs"),
         (("--gpus", "16", "--nodes", "2", "--net", "infinband 240Gb"), "'infinband' is not known"),
         (("--gpus", "16", "--nodes", "2", "--net", "turbo 100GbE"), "'turbo' is not known"),
@@ -243,11 +243,11 @@ LLM = ("--model", "gpt_7.5b", "--gpu", "A100-80", "--gpus", "16", "--nodes", "2"
     ],
 )
 def test_what_a_step_does_not_use_or_know_is_refused(
-    muster: Muster, options: tuple[str, ...], told: str
+    muster: Muster, options: tuple[str, ...], message: str
 ) -> None:
     ran = muster("sim", "step", *options)
     assert (ran.code, ran.out) == (2, "")
-    assert told in ran.err
+    assert message in ran.err
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,18 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from adapters.asyncio_clock import AsyncioClock
-from adapters.memory_log import MemoryLog
+from adapters.clocks.asyncio_clock import AsyncioClock
+from adapters.logs.memory_log import MemoryLog
 from api.access import Access, Token, token_hash
 from api.app import make_app
-from api.control import Control, Role, Unavailable
+from api.engine.engine_client import EngineClient, ReplicaRole, Unavailable
 from api.server import Runner
-from cli.elections import FileElection
-from cli.supervisor import Supervisor
+from cli.server.elections import FileElection
+from cli.server.supervisor import Supervisor
 from controlplane.engine import EngineOptions
-from controlplane.errors import LogUnavailable, Rejected
-from controlplane.replay import rebuild, state_hash
+from controlplane.log.replay import rebuild
+from controlplane.log.snapshots import state_hash
+from controlplane.model.errors import LogUnavailable, Rejected
 from tests.api.stand_in import ObedientCluster, native
 
 
@@ -58,7 +59,7 @@ class FragileLog(MemoryLog):
 
 @dataclass
 class Replica:
-    control: Control
+    control: EngineClient
     turn: Turn
     cluster: ObedientCluster
     supervisor: Supervisor
@@ -81,7 +82,7 @@ class Replica:
 
 @asynccontextmanager
 async def replica(log: MemoryLog, token: str = "") -> AsyncIterator[Replica]:
-    control, turn, cluster = Control(log), Turn(), ObedientCluster()
+    control, turn, cluster = EngineClient(log), Turn(), ObedientCluster()
     tokens = [Token("operator", token_hash(token))] if token else []
     runner = Runner(make_app(control, cluster, Access(tokens)))
     await runner.setup()
@@ -114,14 +115,14 @@ async def pair(log: MemoryLog | None = None, token: str = "") -> AsyncIterator[t
     log = log or MemoryLog()
     async with replica(log, token) as first, replica(log, token) as second:
         first.turn.may.set()
-        await until(lambda: first.control.role is Role.LEADER)
+        await until(lambda: first.control.role is ReplicaRole.LEADER)
         await until(lambda: second.control.leader == first.control.address)
         yield first, second
 
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
+        while not condition():  # noqa: ASYNC110 - the condition gives no signal
             await asyncio.sleep(0.005)
 
 
@@ -142,7 +143,7 @@ async def test_a_standby_answers_reads_and_hands_changes_on():
         assert (await second.call("GET", "/v1/jobs/default/one/logs"))[1]["lines"]
 
 
-async def test_each_says_what_it_is():
+async def test_readyz_names_the_role_of_each_server():
     async with pair() as (first, second):
         leader = first.control.address
         assert (await first.call("GET", "/readyz"))[1]["role"] == "leader"
@@ -175,7 +176,7 @@ async def test_a_stream_at_a_standby_shows_what_the_leader_records_also_across_a
             seen = await ids(answer, upto)
             first.turn.gone.set()
             second.turn.may.set()
-            await until(lambda: second.control.role is Role.LEADER)
+            await until(lambda: second.control.role is ReplicaRole.LEADER)
             upto = (await first.control.log.head()).position
             seen += await ids(answer, upto)
         assert seen == list(range(2, upto + 1))
@@ -196,14 +197,14 @@ async def test_the_next_one_goes_on_where_the_log_ends_and_the_first_one_stands_
     async with pair(log) as (first, second):
         await first.call("POST", "/v1/jobs", native("one"))
         first.turn.gone.set()
-        await until(lambda: first.control.role is Role.STANDBY)
+        await until(lambda: first.control.role is ReplicaRole.STANDBY)
         assert first.turn.resigned == 1
         assert (await first.call("GET", "/v1/jobs/default/one"))[0] == 200
         status, body = await first.call("POST", "/v1/jobs", native("two"))
         assert (status, body["code"]) == (503, "standby")
 
         second.turn.may.set()
-        await until(lambda: second.control.role is Role.LEADER)
+        await until(lambda: second.control.role is ReplicaRole.LEADER)
         await until(lambda: first.control.leader == second.control.address)
         assert (await first.call("POST", "/v1/jobs", native("two")))[0] == 201
         whole = await rebuild(log, use_snapshot=False)
@@ -212,7 +213,7 @@ async def test_the_next_one_goes_on_where_the_log_ends_and_the_first_one_stands_
             assert await control.ask(state_hash) == state_hash(whole.world)
 
 
-def _position(control: Control) -> int:
+def _position(control: EngineClient) -> int:
     world = control.followed or (control.engine.world if control.engine else None)
     return world.position if world else 0
 
@@ -220,27 +221,27 @@ def _position(control: Control) -> int:
 async def test_one_that_was_fenced_out_goes_back_to_standing_by():
     async with pair() as (first, _):
         await first.control.log.lead()
-        await until(lambda: first.control.role is Role.STANDBY)
+        await until(lambda: first.control.role is ReplicaRole.STANDBY)
         assert first.turn.resigned == 1
         first.turn.may.set()
-        await until(lambda: first.control.role is Role.LEADER)
+        await until(lambda: first.control.role is ReplicaRole.LEADER)
 
 
-async def test_who_cannot_read_the_log_does_not_stand_for_election_and_is_not_ready():
+async def test_a_server_that_cannot_read_the_log_does_not_stand_for_election_and_is_not_ready():
     log = FragileLog()
     async with replica(log) as only:
-        await until(lambda: only.control.role is Role.STANDBY)
+        await until(lambda: only.control.role is ReplicaRole.STANDBY)
         log.broken = True
-        await until(lambda: only.control.role is Role.NEITHER)
+        await until(lambda: only.control.role is ReplicaRole.NEITHER)
         only.turn.may.set()
         await asyncio.sleep(0.1)
-        assert only.control.role is Role.NEITHER
+        assert only.control.role is ReplicaRole.NEITHER
         assert (await only.call("GET", "/readyz"))[0] == 503
         assert (await only.call("GET", "/healthz"))[0] == 200
         assert (await only.call("GET", "/v1/jobs"))[0] == 503
         log.broken = False
         only.turn.may.set()
-        await until(lambda: only.control.role is Role.LEADER)
+        await until(lambda: only.control.role is ReplicaRole.LEADER)
 
 
 async def test_a_leader_that_is_gone_is_named_and_nothing_goes_round_in_circles():
@@ -264,7 +265,7 @@ async def test_a_leader_that_is_gone_is_named_and_nothing_goes_round_in_circles(
         assert refusal.value.code == "standby"
 
 
-async def test_a_standby_lets_nobody_in_whom_the_leader_would_not():
+async def test_a_standby_refuses_every_caller_that_the_leader_would_refuse():
     async with pair(token="secret") as (first, second):
         status, body = await second.call(
             "POST", "/v1/jobs", native("one"), headers={"Authorization": "Bearer wrong"}
@@ -298,9 +299,9 @@ async def test_questions_wait_for_the_one_that_takes_over(monkeypatch: pytest.Mo
         assert not asked.done()
         held.set()
         assert await asked >= 1
-        monkeypatch.setattr("api.control.TAKE_OVER_S_MAX", 0.05)
+        monkeypatch.setattr("api.engine.engine_client.TAKE_OVER_S_MAX", 0.05)
         only.turn.gone.set()
-        await until(lambda: only.control.role is Role.STANDBY)
+        await until(lambda: only.control.role is ReplicaRole.STANDBY)
         held.clear()
         only.turn.may.set()
         await until(lambda: only.control.takes_over_from is not None)
@@ -309,7 +310,7 @@ async def test_questions_wait_for_the_one_that_takes_over(monkeypatch: pytest.Mo
         held.set()
 
 
-async def test_a_file_is_led_by_who_holds_its_lock(tmp_path: Path):
+async def test_the_holder_of_the_lock_leads_a_file(tmp_path: Path):
     one = FileElection(tmp_path / "m.db", look_every_s=0.01)
     two = FileElection(tmp_path / "m.db", look_every_s=0.01)
     await one.won()

@@ -70,10 +70,10 @@ def test_the_namespace_option_fills_in_and_does_not_overrule(
     assert muster("submit", "-", "-n", "nlp", stdin=text).out == "nlp/placed submitted\n"
     ran = muster("submit", manifest("other", namespace="ads"), "-n", "nlp")
     assert ran.code == 2
-    assert "says namespace ads, and -n says nlp" in ran.err
+    assert "the manifest has namespace ads, but -n is nlp" in ran.err
 
 
-def test_a_plan_tells_and_stores_nothing(muster: Muster, manifest: Manifest) -> None:
+def test_a_plan_answers_and_stores_nothing(muster: Muster, manifest: Manifest) -> None:
     ran = muster("submit", manifest("dream", replicas=2, gpus=8), "--plan")
     assert ran.code == 0
     assert "default/dream (Job, 16 GPUs): it would start now" in ran.out

@@ -5,21 +5,21 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from adapters.asyncio_clock import AsyncioClock
-from adapters.memory_log import MemoryLog
-from adapters.notes import Notes
-from adapters.pacer import Pacer
-from adapters.simulated_cluster import SimulatedCluster
-from api.control import Control, Unavailable
-from cli.supervisor import SNAPSHOT_EVENTS_MIN, Supervisor
-from controlplane.commands import DefineQueue
+from adapters.clocks.asyncio_clock import AsyncioClock
+from adapters.clocks.pacer import Pacer
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
+from api.engine.engine_client import EngineClient, Unavailable
+from cli.server.supervisor import SNAPSHOT_EVENTS_MIN, Notes, Supervisor
 from controlplane.engine import EngineOptions
-from controlplane.errors import LogConflict, LogUnavailable
-from controlplane.events import Recorded
-from controlplane.replay import open_snapshot, rebuild, state_hash
-from controlplane.sharing import Queue
-from simulator.topology import grid
-from simulator.virtual_time import VirtualTime
+from controlplane.log.replay import open_snapshot, rebuild
+from controlplane.log.snapshots import state_hash
+from controlplane.model.commands import DefineQueue
+from controlplane.model.errors import LogConflict, LogUnavailable
+from controlplane.model.events import Recorded
+from controlplane.model.policy import Queue
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import grid
 
 
 class FailingLog(MemoryLog):
@@ -33,21 +33,21 @@ class FailingLog(MemoryLog):
         await super().append(batch, epoch=epoch)
 
 
-def supervised(log: MemoryLog, notes: Notes | None = None) -> tuple[Control, Supervisor]:
+def supervised(log: MemoryLog, notes: Notes | None = None) -> tuple[EngineClient, Supervisor]:
     clock = AsyncioClock()
     origin = clock.now()
     env = VirtualTime()
     pacer = Pacer(env, clock.twin(), origin=origin)
     cluster = SimulatedCluster(env, grid(), origin=origin, sync=pacer.sync)
-    control, options = Control(log), EngineOptions()
-    return control, Supervisor(
-        control, cluster, clock, options, notes=notes, again_s_first=0.01, guard_every_s=0.05
+    engine_client, options = EngineClient(log), EngineOptions()
+    return engine_client, Supervisor(
+        engine_client, cluster, clock, options, notes=notes, again_s_first=0.01, guard_every_s=0.05
     )
 
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
+        while not condition():  # noqa: ASYNC110 - the condition gives no signal
             await asyncio.sleep(0.005)
 
 
@@ -71,76 +71,82 @@ class CountedNotes:
         self.releases += 1
 
 
-async def test_whoever_leads_begins_with_what_is_kept_beside_the_log() -> None:
+async def test_a_leader_begins_with_the_stored_notes() -> None:
     log, notes = FailingLog(), CountedNotes()
-    control, supervisor = supervised(log, notes)
+    engine_client, supervisor = supervised(log, notes)
     running = asyncio.create_task(supervisor.run())
     await supervisor.serves.wait()
     assert notes.loads == 1, "and leads although they cannot be read"
     log.broken = LogUnavailable("away")
     with pytest.raises(Unavailable):
-        await control.submit(define("one"))
+        await engine_client.submit(define("one"))
     log.broken = None
     await until(lambda: notes.loads == 2)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert notes.releases == 0, "without an election nobody else keeps them"
+    assert notes.releases == 0, "without an election no other process keeps them"
 
 
 async def test_a_log_that_fails_is_led_again_when_it_is_back() -> None:
     log = FailingLog()
-    control, supervisor = supervised(log)
+    engine_client, supervisor = supervised(log)
     running = asyncio.create_task(supervisor.run())
-    await until(lambda: control.leads)
-    await control.submit(define("before"))
+    await until(lambda: engine_client.leads)
+    await engine_client.submit(define("before"))
     log.broken = LogUnavailable("the disk is full")
     with pytest.raises(Unavailable):
-        await control.submit(define("lost"))
+        await engine_client.submit(define("lost"))
     await until(lambda: supervisor.restarts >= 2)
-    assert not control.leads
+    assert not engine_client.leads
     with pytest.raises(Unavailable):
-        await control.ask(lambda world: world.position)
+        await engine_client.ask(lambda world: world.position)
     log.broken = None
-    await until(lambda: control.leads)
-    await control.submit(define("after"))
-    assert await control.ask(lambda world: sorted(world.queues)) == ["after", "before", "default"]
+    await until(lambda: engine_client.leads)
+    await engine_client.submit(define("after"))
+    assert await engine_client.ask(lambda world: sorted(world.queues)) == [
+        "after",
+        "before",
+        "default",
+    ]
     running.cancel()
 
 
 async def test_an_engine_that_was_fenced_out_is_not_replaced() -> None:
     log = MemoryLog()
-    control, supervisor = supervised(log)
+    engine_client, supervisor = supervised(log)
     running = asyncio.create_task(supervisor.run())
-    await until(lambda: control.leads)
+    await until(lambda: engine_client.leads)
     await log.lead()
     with pytest.raises(Unavailable):
-        await control.submit(define("late"))
+        await engine_client.submit(define("late"))
     with pytest.raises(LogConflict):
         await running
 
 
 async def test_an_idle_engine_notices_too_that_another_one_leads() -> None:
     log = MemoryLog()
-    control, supervisor = supervised(log)
+    engine_client, supervisor = supervised(log)
     running = asyncio.create_task(supervisor.run())
-    await until(lambda: control.leads)
+    await until(lambda: engine_client.leads)
     await log.lead()
     with pytest.raises(LogConflict):
         await asyncio.wait_for(running, 5)
-    assert not control.leads
+    assert not engine_client.leads
 
 
 async def test_what_was_stopped_is_kept_as_a_snapshot_if_that_is_worth_it() -> None:
     log = MemoryLog()
-    control, supervisor = supervised(log)
+    engine_client, supervisor = supervised(log)
     assert await supervisor.snapshot() is None
     running = asyncio.create_task(supervisor.run())
-    await until(lambda: control.leads)
-    few = control.engine
+    await until(lambda: engine_client.leads)
+    few = engine_client.engine
     assert few is not None
     queues = [f"q{number}" for number in range(SNAPSHOT_EVENTS_MIN)]
     for chunk in range(0, len(queues), 500):
-        await asyncio.gather(*(control.submit(define(q)) for q in queues[chunk : chunk + 500]))
+        await asyncio.gather(
+            *(engine_client.submit(define(q)) for q in queues[chunk : chunk + 500])
+        )
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     position = await supervisor.snapshot()

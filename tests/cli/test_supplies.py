@@ -1,4 +1,4 @@
-"""Code, devices and TensorBoard by flags, and what is told of them."""
+"""Code, devices and TensorBoard by flags, and how they are shown."""
 
 import json
 
@@ -19,8 +19,8 @@ def test_flags_become_one_annotation_that_the_server_understands(muster: Muster)
         "--tensorboard", "--logdir", "/results/logs",
     )  # fmt: skip
     manifest = muster(*words, *device, "--dry-run", "-o", "json", "python", "train.py").json
-    told = json.loads(manifest["metadata"]["annotations"]["muster.dev/supplies"])
-    assert told == {
+    supplies = json.loads(manifest["metadata"]["annotations"]["muster.dev/supplies"])
+    assert supplies == {
         "resources": {"rdma/hca": "1"},
         "code": {"repo": "https://git.example/team/train.git", "ref": "main"},
         "data": [{"claim": "results", "path": "/results"}],
@@ -35,20 +35,20 @@ def test_flags_become_one_annotation_that_the_server_understands(muster: Muster)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("--tensorboard",), "--tensorboard needs --logdir"),
         (("--tensorboard", "--logdir", "/logs"), "no claim of `data` is mounted there"),
         (("--sync-source", "train"), "is no repository"),
     ],
 )
-def test_what_cannot_be_is_refused(muster: Muster, words: tuple[str, ...], told: str) -> None:
+def test_what_cannot_be_is_refused(muster: Muster, words: tuple[str, ...], message: str) -> None:
     ran = muster(*SUBMIT, *words, "python", "train.py")
     assert ran.code == 2
-    assert told in ran.err
+    assert message in ran.err
 
 
-def test_a_job_without_a_board_says_how_to_get_one(muster: Muster) -> None:
+def test_a_job_without_a_board_explains_how_to_get_one(muster: Muster) -> None:
     assert muster(*SUBMIT, "python", "train.py").code == 0
     ran = muster("tensorboard", "bert")
     assert (ran.code, "bert has no TensorBoard" in ran.err) == (1, True)

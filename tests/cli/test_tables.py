@@ -5,10 +5,10 @@ import io
 from rich.console import Console
 from rich.text import Text
 
-from cli.tables import Column, Table, write
+from cli.output.tables import Column, Table, write
 
 COLUMNS = (Column("NAME"), Column("COUNT", right=True), Column("NOTE", flexible=True))
-ROWS = [("a-rather-long-name", "7", "something that takes a while to tell"), ("b", "1234", "")]
+ROWS = [("a-rather-long-name", "7", "something that takes a while to read"), ("b", "1234", "")]
 
 
 def lines(width: int) -> list[str]:
@@ -21,7 +21,7 @@ def lines(width: int) -> list[str]:
 def test_only_the_flexible_column_gives_way() -> None:
     assert lines(100) == [
         "NAME                COUNT  NOTE",
-        "a-rather-long-name      7  something that takes a while to tell",
+        "a-rather-long-name      7  something that takes a while to read",
         "b                    1234",
     ]
     assert lines(40)[1] == "a-rather-long-name      7  something th…"

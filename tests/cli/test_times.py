@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.times import parse_span, parse_time, span, stamp
+from cli.output.times import parse_span, parse_time, span, stamp
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_time_is_a_number_or_a_date_or_lies_before_the_end() -> None:
     assert parse_time("2023-11-14 22:13:20", end=0) == 1_700_000_000
     assert parse_time("2023-11-15T00:13:20+02:00", end=0) == 1_700_000_000
     assert parse_time("-10m", end=1_000) == 400
-    with pytest.raises(ValueError, match="is no time"):
+    with pytest.raises(ValueError, match="is not a time"):
         parse_time("yesterday", end=0)
 
 

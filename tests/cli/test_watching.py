@@ -1,4 +1,4 @@
-"""`--watch`: lines where nobody looks, a picture in a terminal."""
+"""`--watch`: lines without a terminal, a picture in a terminal."""
 
 import os
 import pty

@@ -43,23 +43,23 @@ def parse(words: list[str]) -> None:
     command: click.Command = cli
     while isinstance(command, click.Group):
         rest = [*context._protected_args, *context.args]
-        name, found, rest = command.resolve_command(context, rest)
-        assert found is not None, words
-        command, context = found, found.make_context(name or "", rest, parent=context)
+        name, subcommand, rest = command.resolve_command(context, rest)
+        assert subcommand is not None, words
+        command, context = subcommand, subcommand.make_context(name or "", rest, parent=context)
 
 
-FOUND = [
+WRITTEN = [
     pytest.param(words, id=f"{path.name}: {' '.join(words)[:80]}")
     for path in DOCUMENTS
     for words in commands(path.read_text())
 ]
 
 
-def test_commands_are_found_in_documents() -> None:
-    assert len(FOUND) > 60
+def test_commands_are_extracted_from_documents() -> None:
+    assert len(WRITTEN) > 60
 
 
-@pytest.mark.parametrize("words", FOUND)
+@pytest.mark.parametrize("words", WRITTEN)
 def test_a_written_command_is_one(words: list[str]) -> None:
     parse(words)
 
@@ -73,7 +73,7 @@ def test_what_is_none_is_noticed(line: str) -> None:
 
 
 def test_the_python_of_the_whatif_page_runs_as_a_script(tmp_path: Path) -> None:
-    """As somebody saves it: without a guard around what runs at its top level."""
+    """A script as people write it: without a guard around what runs at its top level."""
     text = (ROOT / "docs" / "whatif.md").read_text()
     (block,) = re.findall(r"```python\n(.*?)```", text, re.S)
     script = tmp_path / "ask.py"

@@ -1,7 +1,7 @@
 """The cluster that these tests run on, and a control plane of each test's own.
 
 KUBECONFIG names a cluster to use; without it the project's own test cluster is used, built and
-started if need be. Tests that do things to nodes need the latter, and say so when they skip.
+started if need be. Tests that change nodes need the latter, and skip with that reason.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.testcluster import cluster, controlplane, nodes, places, processes
-from deploy.testcluster.speaking import Api
+from deploy.testcluster.api_client import Api
 from tests.cluster.control import Muster
 from tests.cluster.kube import Kube, TestBed
 
@@ -74,7 +74,7 @@ def place(bed: TestBed) -> Iterator[places.Place]:
 
 @pytest.fixture
 def made_up(place: places.Place) -> Iterator[int]:
-    """Nodes without machines beside the real ones, for tests of size; how many there are."""
+    """Nodes without machines besides the real ones, for tests of size; how many there are."""
     cluster.start_made_up(place, MADE_UP_NODES, GPUS)
     yield MADE_UP_NODES
     cluster.stop_made_up(place)
@@ -82,7 +82,7 @@ def made_up(place: places.Place) -> Iterator[int]:
 
 @pytest.fixture
 async def kube(bed: TestBed) -> AsyncIterator[Kube]:
-    """The cluster as its API server tells it; nothing of Muster's stays behind."""
+    """The cluster as its API server shows it; no object of Muster stays behind."""
     async with Api(bed.kubeconfig) as api:
         kube = Kube(api)
         yield kube

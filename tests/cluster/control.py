@@ -16,7 +16,7 @@ FINAL = ("Succeeded", "Failed", "Cancelled")
 
 
 class Refusal(Exception):
-    """Muster said no; the text is its problem document."""
+    """Muster refused; the text is its problem document."""
 
 
 class Muster:
@@ -68,11 +68,11 @@ class Muster:
             self._process = subprocess.Popen(program, env=env, stdout=log, stderr=log)
 
     async def _address(self, began: int) -> str:
-        told = self.log.read_text()[began:]
+        output = self.log.read_text()[began:]
         assert self._process is not None
-        assert self._process.poll() is None, told
-        found = [line.split()[1] for line in told.splitlines() if line.startswith("  API")]
-        return found[0] if found else ""
+        assert self._process.poll() is None, output
+        addresses = [line.split()[1] for line in output.splitlines() if line.startswith("  API")]
+        return addresses[0] if addresses else ""
 
     async def _is_ready(self) -> bool:
         async with self._session.get(f"{self.url}/readyz") as answer:
@@ -132,19 +132,19 @@ class Muster:
         return str(manifest["metadata"]["name"])
 
     async def job(self, name: str) -> dict[str, Any]:
-        told: dict[str, Any] = await self.get(_path(name))
-        return told
+        answer: dict[str, Any] = await self.get(_path(name))
+        return answer
 
     async def phase(self, name: str) -> str:
         return str((await self.job(name))["job"]["phase"])
 
     async def why(self, name: str) -> dict[str, Any]:
-        told: dict[str, Any] = await self.get(f"{_path(name)}/why")
-        return told
+        answer: dict[str, Any] = await self.get(f"{_path(name)}/why")
+        return answer
 
     async def events(self, name: str) -> list[dict[str, Any]]:
-        told = await self.get(f"{_path(name)}/events", limit="1000")
-        return list(told["items"])
+        answer = await self.get(f"{_path(name)}/events", limit="1000")
+        return list(answer["items"])
 
     async def head(self) -> int:
         """The last position in the log."""
@@ -154,8 +154,8 @@ class Muster:
         return job_level(await self.events(name))
 
     async def logs(self, name: str, rank: int) -> list[str]:
-        told = await self.get(f"{_path(name)}/logs", rank=str(rank))
-        return list(told["lines"])
+        answer = await self.get(f"{_path(name)}/logs", rank=str(rank))
+        return list(answer["lines"])
 
     # ---------------------------------------------------------------- waiting
 
@@ -168,8 +168,10 @@ class Muster:
             assert now in phases or now not in FINAL, f"{name} is {now}: {job['job']['message']}"
             return job if now in phases else None
 
-        found: dict[str, Any] = await until(reached, seconds, f"{name} to be {' or '.join(phases)}")
-        return found
+        answer: dict[str, Any] = await until(
+            reached, seconds, f"{name} to be {' or '.join(phases)}"
+        )
+        return answer
 
     async def until_event(
         self, name: str, kind: str, seconds: float = 60, after: int = 0
@@ -178,8 +180,8 @@ class Muster:
             events = await self.events(name)
             return next((e for e in events if e["type"] == kind and e["position"] > after), None)
 
-        found: dict[str, Any] = await until(reached, seconds, f"{kind} of {name}")
-        return found
+        event: dict[str, Any] = await until(reached, seconds, f"{kind} of {name}")
+        return event
 
 
 def job_level(events: list[dict[str, Any]]) -> list[str]:

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
+from deploy.testcluster.api_client import Api, Refused
 from deploy.testcluster.places import Place
-from deploy.testcluster.speaking import Api, Refused
 
 OURS = "muster.dev/job-id"
 NAMESPACE = "default"
-# What Muster makes for a job beside pods.
+# What Muster makes for a job besides pods.
 THINGS = ("services", "configmaps", "secrets", "serviceaccounts")
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction"}
@@ -25,7 +25,7 @@ class TestBed(NamedTuple):
     __test__ = False
 
     kubeconfig: Path
-    # Where the project's own test cluster runs; None on somebody else's.
+    # Where the project's own test cluster runs; None on any other cluster.
     place: Place | None
 
 
@@ -37,17 +37,17 @@ class Kube:
     async def pods(self, **labels: str) -> list[dict[str, Any]]:
         """Muster's pods, by name."""
         wanted = [OURS, *(f"muster.dev/{key}={value}" for key, value in labels.items())]
-        told = await self.api.get(f"{self._home}/pods", labelSelector=",".join(wanted))
-        return sorted(told["items"], key=lambda pod: str(pod["metadata"]["name"]))
+        listed = await self.api.get(f"{self._home}/pods", labelSelector=",".join(wanted))
+        return sorted(listed["items"], key=lambda pod: str(pod["metadata"]["name"]))
 
     async def pod(self, name: str) -> dict[str, Any] | None:
         try:
-            found: dict[str, Any] = await self.api.get(f"{self._home}/pods/{name}")
+            document: dict[str, Any] = await self.api.get(f"{self._home}/pods/{name}")
         except Refused as refused:
             if refused.status == 404:
                 return None
             raise
-        return found
+        return document
 
     async def log(self, name: str, **query: str) -> str:
         return await self.api.text(f"{self._home}/pods/{name}/log", **query)
@@ -78,8 +78,8 @@ class Kube:
         return int(str((await self.api.get("/version"))["gitVersion"]).split(".")[1])
 
     async def node(self, name: str) -> dict[str, Any]:
-        told: dict[str, Any] = await self.api.get(f"/api/v1/nodes/{name}")
-        return told
+        document: dict[str, Any] = await self.api.get(f"/api/v1/nodes/{name}")
+        return document
 
     async def clear(self) -> None:
         """Removes everything that Muster made, and waits until the pods are gone."""

@@ -17,7 +17,7 @@ CRDS = ROOT / "deploy" / "crds"
 
 
 class Failed(Exception):
-    """kubectl said no; the text is what it printed."""
+    """kubectl refused; the text is what it printed."""
 
 
 class Kubectl:
@@ -25,7 +25,7 @@ class Kubectl:
         built = bed.place.programs / "kubectl" if bed.place is not None else None
         program = str(built) if built is not None and built.exists() else shutil.which("kubectl")
         if program is None:
-            pytest.skip("no kubectl on the PATH; `make cluster-up` builds one and says where it is")
+            pytest.skip("no kubectl on the PATH; `make cluster-up` builds one and prints its path")
         self._program = program
         self._env = {**os.environ, "KUBECONFIG": str(bed.kubeconfig)}
 
@@ -57,17 +57,17 @@ class Kubectl:
 
     async def get(self, kind: str, name: str) -> dict[str, Any] | None:
         try:
-            found: dict[str, Any] = json.loads(await self("get", kind, name, "-o", "json"))
+            document: dict[str, Any] = json.loads(await self("get", kind, name, "-o", "json"))
         except Failed as failed:
             if "NotFound" in str(failed):
                 return None
             raise
-        return found
+        return document
 
     async def state(self, kind: str, name: str) -> str:
-        """What the column of that name says."""
-        found = await self.get(kind, name)
-        status = {} if found is None else found.get("status") or {}
+        """The value in the column of that name."""
+        document = await self.get(kind, name)
+        status = {} if document is None else document.get("status") or {}
         return str((status.get("muster") or {}).get("state", ""))
 
     async def until_state(self, kind: str, name: str, *states: str, seconds: float = 90) -> None:

@@ -44,7 +44,7 @@ def python(text: str) -> dict[str, Any]:
     return {"image": PYTHON, "command": ["python3", "-c", text]}
 
 
-# Pods of these roles run until they are told to stop, by a part of their name.
+# Pods of these roles run until they are stopped, by a part of their name.
 SERVING = ("-ps-", "-server-")
 # In these kinds the workers wait for what a launcher asks of them.
 LAUNCHED = ("MPIJob", "HostfileJob")
@@ -112,7 +112,7 @@ def _shrink(node: Any, command: Sequence[str]) -> None:
 
 
 def _give_up_at_once(node: Any) -> None:
-    """No second try, in whatever way the kind says so."""
+    """No second try, in the field that the kind has for it."""
     if isinstance(node, list):
         for each in node:
             _give_up_at_once(each)

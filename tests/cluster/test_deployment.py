@@ -1,4 +1,4 @@
-"""From an empty cluster to the first job, as docs/kubernetes.md tells it: the control plane in pods."""
+"""From an empty cluster to the first job, as in docs/kubernetes.md: the control plane in pods."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ def overlay(folder: Path, *, oldest: bool) -> Path:
     With `oldest`, changed as the overlay for Kubernetes 1.20 changes the base.
     """
     waiting = {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": f"--waiting-image={BUSYBOX}"}  # fmt: skip
-    told = {
+    kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": [os.path.relpath(TRIAL, folder.resolve())],
@@ -49,8 +49,10 @@ def overlay(folder: Path, *, oldest: bool) -> Path:
         ],
     }
     if oldest:
-        told["patches"] += yaml.safe_load((OLDEST / "kustomization.yaml").read_text())["patches"]
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(told))
+        kustomization["patches"] += yaml.safe_load((OLDEST / "kustomization.yaml").read_text())[
+            "patches"
+        ]
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     return folder
 
 
@@ -60,12 +62,12 @@ def render(folder: Path) -> Path:
     if newer is None:
         pytest.skip(
             "no kubectl on the PATH that is newer than the cluster's; "
-            "`make cluster-up` builds one and says where it is"
+            "`make cluster-up` builds one and prints its path"
         )
     done = subprocess.run([newer, "kustomize", str(folder)], capture_output=True, check=True)
-    found = folder / "rendered.yaml"
-    found.write_bytes(done.stdout)
-    return found
+    rendered = folder / "rendered.yaml"
+    rendered.write_bytes(done.stdout)
+    return rendered
 
 
 def _instead(name: str, image: str) -> dict[str, str]:
@@ -132,12 +134,12 @@ async def test_from_an_empty_cluster_to_the_first_job(
     async with forwarded(deployed) as url:
         env = {"MUSTER_URL": url, "MUSTER_TOKEN": await deployed(*TOKEN)}
         assert "node-1" in await muster(env, "top", "node")
-        told = await muster(env, "submit", str(manifest), "--wait")
-        assert name in told
+        output = await muster(env, "submit", str(manifest), "--wait")
+        assert name in output
         assert "Succeeded" in await muster(env, "get", name)
         speaks = tmp_path / "speaks.yaml"
-        said = job("speaks", shell("echo for whoever comes next"), clean="All")
-        speaks.write_text(yaml.safe_dump(said))
+        document = job("speaks", shell("echo for the next leader"), clean="All")
+        speaks.write_text(yaml.safe_dump(document))
         await muster(env, "submit", str(speaks), "--wait")
         await until(lambda: _has_no_pod(deployed, "speaks"), 60, "the pods of speaks to go")
         leader = await _leader(deployed)
@@ -145,10 +147,10 @@ async def test_from_an_empty_cluster_to_the_first_job(
     await until(lambda: _led_by_another(deployed, leader), 60, "the other replica to lead")
     await until(lambda: _ready(deployed), 120, "both replicas to be ready again", every_s=1)
     async with forwarded(deployed) as url:
-        # Whoever answers, the job is known, and another one runs.
+        # Whichever replica answers, the job is known, and another one runs.
         env["MUSTER_URL"] = url
         assert "Succeeded" in await muster(env, "get", name)
-        assert "for whoever comes next" in await muster(env, "logs", "speaks")
+        assert "for the next leader" in await muster(env, "logs", "speaks")
         await muster(env, "delete", name)
         await muster(env, "submit", str(manifest), "--wait")
 
@@ -159,10 +161,10 @@ async def forwarded(kubectl: Kubectl) -> AsyncIterator[str]:
     process = await kubectl.start("-n", HOME, "port-forward", "service/muster", ":80")
     assert process.stdout is not None
     line = (await asyncio.wait_for(process.stdout.readline(), 30)).decode()
-    found = re.search(r"127\.0\.0\.1:(\d+)", line)
-    assert found, line
+    match = re.search(r"127\.0\.0\.1:(\d+)", line)
+    assert match, line
     try:
-        yield f"http://127.0.0.1:{found.group(1)}"
+        yield f"http://127.0.0.1:{match.group(1)}"
     finally:
         process.terminate()
         await process.wait()

@@ -1,4 +1,4 @@
-"""Gangs with real pods: all ranks or none, and nobody waits who could run."""
+"""Gangs with real pods: all ranks or none, and no job waits that could run."""
 
 import asyncio
 from collections import Counter
@@ -47,24 +47,24 @@ async def test_of_more_gangs_than_fit_each_gets_all_of_its_pods_or_none(
     assert most > 2, "two gangs fit side by side"
     assert max(gangs) <= 2
     for name in names:
-        told = await muster.job(name)
-        assert told["job"]["restarts"] == 0
+        answer = await muster.job(name)
+        assert answer["job"]["restarts"] == 0
         story = await muster.story(name)
         assert story.count("GangPlaced") == 1
-        # Nobody ran before all of its gang could: placed whole, then started whole.
+        # No rank ran before all of its gang could: placed whole, then started whole.
         assert story.index("GangPlaced") < story.index("GangStarted")
-    held = [name for name in names if "GangHeld" in await muster.story(name)]
-    assert len(held) == 4, "the other four were told why they wait"
+    held = [name for name in names if "GangWaiting" in await muster.story(name)]
+    assert len(held) == 4, "the other four had the reason why they wait"
 
 
-async def test_a_gang_larger_than_the_cluster_starts_no_pod_and_says_why(
+async def test_a_gang_larger_than_the_cluster_starts_no_pod_and_shows_why(
     muster: Muster, kube: Kube
 ) -> None:
     await muster.submit(job("fits", shell("sleep 2"), replicas=3, gpus=GPUS))
     await muster.submit(job("waits", shell("exit 0"), replicas=2, gpus=GPUS))
-    told = await muster.why("waits")
-    assert told["phase"] == "Queued"
-    assert told["reasons"], told
+    answer = await muster.why("waits")
+    assert answer["phase"] == "Queued"
+    assert answer["reasons"], answer
     waiting = [pod for pod in await kube.pods() if pod["metadata"]["name"].startswith("waits")]
     assert waiting == []
     await muster.until_phase("waits", "Succeeded")

@@ -68,8 +68,8 @@ async def test_a_branch_is_checked_out_and_a_restart_gets_the_same_commit(
     look = shell("cat version; echo; sleep 3; exit 1")
     manifest = job("synced", look, replicas=2, restart=once_more, supplies={"code": code})
     await muster.submit(manifest)
-    told = await muster.until_event("synced", "CodeResolved")
-    assert told["payload"]["commit"] == first
+    event = await muster.until_event("synced", "CodeResolved")
+    assert event["payload"]["commit"] == first
     assert repository.commit("two") != first
     await muster.until_phase("synced", "Failed")
     path = "/v1/jobs/default/synced/logs"
@@ -89,5 +89,5 @@ async def test_a_repository_that_is_not_there_fails_the_job_with_git_s_own_words
     await muster.submit(job("unsynced", shell("true"), supplies={"code": code}))
     ended = await muster.until_phase("unsynced", "Failed")
     assert "init-code" in ended["job"]["message"]
-    told = await muster.get("/v1/jobs/default/unsynced/logs", container="init-code")
-    assert any("fatal" in line for line in told["lines"]), told
+    logs = await muster.get("/v1/jobs/default/unsynced/logs", container="init-code")
+    assert any("fatal" in line for line in logs["lines"]), logs

@@ -13,7 +13,7 @@ RANKS = 200
 async def test_a_launch_of_200_pods_survives_its_leader(
     made_up: int, own_muster: Muster, kube: Kube
 ) -> None:
-    """No pod is doubled, and none is left that belongs to nobody."""
+    """No pod is doubled, and none is left without an owner."""
     muster = own_muster
     await until(lambda: _sees(muster, made_up), 60, "the nodes to be seen")
     await muster.submit(job("wide", shell("true"), replicas=RANKS, gpus=1))
@@ -34,8 +34,8 @@ async def test_a_launch_of_200_pods_survives_its_leader(
     assert {phase(pod) for pod in pods} == {"Running"}
     uids = {pod["metadata"]["uid"] for pod in pods}
     assert at_death <= uids, "what the first one made is kept, and not made again"
-    told = await muster.job("wide")
-    assert (told["job"]["attempt"], told["job"]["failures"]) == (1, 0)
+    answer = await muster.job("wide")
+    assert (answer["job"]["attempt"], answer["job"]["failures"]) == (1, 0)
     await muster.delete("wide")
     await until(lambda: _is_empty(kube), 60, "every pod to go")
 

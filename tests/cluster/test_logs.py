@@ -12,14 +12,14 @@ BUSYBOX = "localhost/busybox:1"
 
 
 def several() -> dict[str, Any]:
-    """A rank of three containers: one that prepares, one beside it, and the one that speaks."""
+    """A rank of three containers: one that prepares, a sidecar, and the main one."""
     pod = {
         "initContainers": [
             {"name": "prepare", "image": BUSYBOX, "command": shell("echo from prepare")}
         ],
         "containers": [
             {"name": "worker", "image": BUSYBOX, "command": shell("echo from worker; sleep 1")},
-            {"name": "beside", "image": BUSYBOX, "command": shell("echo from beside")},
+            {"name": "sidecar", "image": BUSYBOX, "command": shell("echo from sidecar")},
         ],
     }
     manifest = job("several", [], clean="All")
@@ -37,8 +37,8 @@ async def test_the_lines_of_every_container_outlive_their_pod(muster: Muster, ku
     await until(gone, 30, "the pods to go")
     path = "/v1/jobs/default/several/logs"
     assert (await muster.get(path))["lines"] == ["from worker"]
-    for name in ("prepare", "worker", "beside"):
-        told = await muster.get(path, container=name)
-        assert told["lines"] == [f"from {name}"]
-    with pytest.raises(Refusal, match="prepare, worker, beside"):
+    for name in ("prepare", "worker", "sidecar"):
+        logs = await muster.get(path, container=name)
+        assert logs["lines"] == [f"from {name}"]
+    with pytest.raises(Refusal, match="prepare, worker, sidecar"):
         await muster.get(path, container="other")

@@ -1,6 +1,7 @@
-"""Every way in which a rank ends or is lost, provoked for real, and told by its right cause."""
+"""Every way in which a rank ends or is lost, provoked for real, and reported with its cause."""
 
 import asyncio
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ async def last_exit(muster: Muster, name: str) -> dict[str, Any]:
     raise AssertionError(f"no rank of {name} has ended")
 
 
-async def test_an_exit_code_fails_the_job_and_is_told(muster: Muster, kube: Kube) -> None:
+async def test_an_exit_code_fails_the_job_and_is_reported(muster: Muster, kube: Kube) -> None:
     await muster.submit(job("fails", shell("exit 42")))
     ended = await muster.until_phase("fails", "Failed")
     assert ended["attempt"]["ranks"][0]["exit_code"] == 42
@@ -84,7 +85,7 @@ async def test_a_pod_deleted_by_force_does_not_run_twice(muster: Muster, kube: K
     assert len(await kube.pods()) == 1
 
 
-async def test_filled_memory_is_told_as_out_of_memory(muster: Muster, kube: Kube) -> None:
+async def test_filled_memory_is_reported_as_out_of_memory(muster: Muster, kube: Kube) -> None:
     container = {
         "name": "main",
         "image": PYTHON,
@@ -113,8 +114,8 @@ async def test_an_eviction_as_by_drain_costs_the_job_nothing(muster: Muster, kub
 
 
 async def test_a_cordoned_node_takes_no_more_ranks(muster: Muster, kube: Kube) -> None:
-    told = (await kube.api.get("/api/v1/nodes"))["items"]
-    names = sorted(node["metadata"]["name"] for node in told)
+    nodes = (await kube.api.get("/api/v1/nodes"))["items"]
+    names = sorted(node["metadata"]["name"] for node in nodes)
     since = await muster.head()
     for name in names[1:]:
         await kube.cordon(name)
@@ -127,16 +128,18 @@ async def test_a_cordoned_node_takes_no_more_ranks(muster: Muster, kube: Kube) -
     await muster.until_phase("waits", "Running")
 
 
-async def test_a_wrong_image_is_told_while_it_waits_and_when_it_ends(
+async def test_a_wrong_image_is_reported_while_the_job_waits_and_when_it_ends(
     muster: Muster, kube: Kube
 ) -> None:
     await muster.submit(job("wrong", SLEEP, image="localhost/no-such:1", start_timeout_s=12.0))
-    told = await until(lambda: _says(muster, "wrong", "localhost/no-such:1"), 30, "the reason")
-    assert told["phase"] in ("Starting", "Placed", "Running"), told
+    answer = await until(
+        lambda: _why_contains(muster, "wrong", "localhost/no-such:1"), 30, "the reason"
+    )
+    assert answer["phase"] in ("Starting", "Placed", "Running"), answer
     # Nothing of the job's own has failed, so it is tried again, and the reason stays in the log.
     again = await muster.until_event("wrong", "JobRestarting", seconds=60)
     assert again["payload"]["restart"]["cause"] == "start_timeout"
-    assert "localhost/no-such:1" in again["payload"]["restart"]["message"]
+    assert "localhost/no-such:1" in json.dumps(again["payload"]["restart"]["facts"])
 
 
 @pytest.mark.parametrize("image", ["localhost/no-such:1", "localhost/No Name"])
@@ -180,10 +183,10 @@ async def test_a_failing_init_container_fails_the_rank(muster: Muster, kube: Kub
     manifest["spec"]["roles"] = [{"name": "worker", "template": {"spec": spec}}]
     await muster.submit(manifest)
     await muster.until_phase("unready", "Failed", seconds=60)
-    assert "prepare" in (await last_exit(muster, "unready"))["message"]
+    assert "prepare" in (await last_exit(muster, "unready"))["detail"]
 
 
-async def test_a_sick_device_is_given_to_nobody(place: Place, muster: Muster, kube: Kube) -> None:
+async def test_a_sick_device_is_not_allocated(place: Place, muster: Muster, kube: Kube) -> None:
     others = [f"node-{node}" for node in range(2, 5)]
     since = await muster.head()
     for node in others:
@@ -200,7 +203,7 @@ async def test_a_sick_device_is_given_to_nobody(place: Place, muster: Muster, ku
 async def test_a_lost_node_moves_the_gang_at_nobodys_cost(
     place: Place, muster: Muster, kube: Kube
 ) -> None:
-    """Not before somebody vouches that nothing runs there any more: nobody can know from here."""
+    """Not before an administrator confirms that nothing runs there any more: it cannot be known from here."""
     pods = await running(muster, kube, job("lost", SLEEP, replicas=2, gpus=8, restart=ONCE_MORE))
     node = node_of(pods[0])
     nodes.off(place, number_of(node))
@@ -221,7 +224,7 @@ async def test_a_lost_node_moves_the_gang_at_nobodys_cost(
 
 
 async def test_a_forgotten_node_lets_its_gang_go(place: Place, muster: Muster, kube: Kube) -> None:
-    """Nobody touches the node or its pods in Kubernetes."""
+    """Neither the node nor its pods are changed in Kubernetes."""
     pods = await running(muster, kube, job("left", SLEEP, replicas=2, gpus=8, restart=ONCE_MORE))
     node = node_of(pods[0])
     with pytest.raises(Refusal, match="node_is_up"):
@@ -278,7 +281,7 @@ async def test_a_rank_whose_kubelet_died_does_not_run_twice(
 
 
 def _fresh(path: Path) -> bool:
-    """Whether somebody touched it just now."""
+    """Whether it was changed just now."""
     return time.time() - path.stat().st_mtime < 1.5
 
 
@@ -288,19 +291,19 @@ async def _is_lost(kube: Kube, name: str) -> bool:
 
 
 async def _runs_elsewhere(muster: Muster, kube: Kube, name: str, node: str) -> Any:
-    told = await muster.job(name)
-    if told["job"]["phase"] != "Running" or told["job"]["attempt"] < 2:
+    answer = await muster.job(name)
+    if answer["job"]["phase"] != "Running" or answer["job"]["attempt"] < 2:
         return None
-    return told if all(rank["node"] != node for rank in told["attempt"]["ranks"]) else None
+    return answer if all(rank["node"] != node for rank in answer["attempt"]["ranks"]) else None
 
 
 async def _no_pods(kube: Kube) -> bool:
     return all(phase(pod) in ("Succeeded", "Failed") for pod in await kube.pods())
 
 
-async def _says(muster: Muster, name: str, text: str) -> Any:
-    told = await muster.why(name)
-    return told if text in str(told) else None
+async def _why_contains(muster: Muster, name: str, text: str) -> Any:
+    answer = await muster.why(name)
+    return answer if text in str(answer) else None
 
 
 async def _cordons_seen(muster: Muster, names: list[str], since: int) -> bool:

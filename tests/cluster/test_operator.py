@@ -30,7 +30,7 @@ KINDS = {
 }
 
 
-# In the image that the Kubeflow operator uses for it nobody waits here: no registry is reached.
+# In the image that the Kubeflow operator uses for it no rank waits here: no registry is reached.
 OPTIONS = ("--operator", "--waiting-image", BUSYBOX)
 
 _HAVE_DEFINITIONS: set[TestBed] = set()
@@ -85,10 +85,10 @@ async def test_apply_watch_describe_and_delete(
     pods = await until(kube.pods, 60, "the first pod")
     await kubectl.until_state(kind, name, "Succeeded")
     watching.terminate()
-    told, _ = await watching.communicate()
-    states = [line.split()[1] for line in told.decode().splitlines() if len(line.split()) > 3]
-    assert states[-1] == "Succeeded", told.decode()
-    assert set(states) & {"Starting", "Running"}, told.decode()
+    output, _ = await watching.communicate()
+    states = [line.split()[1] for line in output.decode().splitlines() if len(line.split()) > 3]
+    assert states[-1] == "Succeeded", output.decode()
+    assert set(states) & {"Starting", "Running"}, output.decode()
 
     described = await kubectl("describe", kind, name)
     for expected in ("SuccessfulCreatePod", f"{word}Succeeded"):
@@ -109,7 +109,7 @@ async def _no_jobs(muster: Muster) -> bool:
     return not (await muster.get("/v1/jobs"))["items"]
 
 
-async def test_failure_is_told_with_the_exit_code(operator: Muster, kubectl: Kubectl) -> None:
+async def test_a_failure_is_reported_with_the_exit_code(operator: Muster, kubectl: Kubectl) -> None:
     await kubectl.apply(workers("fails", "exit 3", 1, backoffLimit=0))
     await kubectl("wait", "--for=condition=Failed", "--timeout=60s", "pytorchjob/fails")
     described = await kubectl("describe", "pytorchjob", "fails")
@@ -117,14 +117,14 @@ async def test_failure_is_told_with_the_exit_code(operator: Muster, kubectl: Kub
     assert "PyTorchJobFailed" in described
 
 
-async def test_what_is_wrong_is_said_where_people_look(operator: Muster, kubectl: Kubectl) -> None:
+async def test_a_problem_is_shown_where_people_look(operator: Muster, kubectl: Kubectl) -> None:
     wrong = workers("wrong", "true")
     wrong["spec"]["runPolicy"] = {"backofLimit": 1}
     await kubectl.apply(wrong)
     await kubectl.until_state("pytorchjob", "wrong", "Refused")
-    told = "spec.runPolicy.backofLimit: there is no such field; did you mean backoffLimit?"
-    assert told in await kubectl("describe", "pytorchjob", "wrong")
-    assert told in await kubectl("get", "pytorchjob", "wrong", "-o", "wide")
+    problem = "spec.runPolicy.backofLimit: there is no such field; did you mean backoffLimit?"
+    assert problem in await kubectl("describe", "pytorchjob", "wrong")
+    assert problem in await kubectl("get", "pytorchjob", "wrong", "-o", "wide")
     # What has the wrong type does not even get in.
     wrong["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = "two"
     with pytest.raises(Failed, match=r"Worker\.replicas.*must be of type integer"):
@@ -152,10 +152,10 @@ async def test_edits_suspension_and_scale(operator: Muster, kubectl: Kubectl, ku
     body = '{"spec":{"runPolicy":{"schedulingPolicy":{"queue":"other"}}}}'
     await _patch(kubectl, "edited", body)
 
-    async def said() -> bool:
+    async def is_reported() -> bool:
         return "NotApplied" in await kubectl("describe", "pytorchjob", "edited")
 
-    await until(said, 30, "to be told that the queue stays")
+    await until(is_reported, 30, "the report that the queue stays")
 
 
 async def _patch(kubectl: Kubectl, name: str, body: str) -> None:
@@ -163,8 +163,8 @@ async def _patch(kubectl: Kubectl, name: str, body: str) -> None:
 
 
 async def _ready(kubectl: Kubectl, name: str, ready: str) -> bool:
-    found = await kubectl.get("pytorchjob", name)
-    return found is not None and found["status"]["muster"]["ready"] == ready
+    document = await kubectl.get("pytorchjob", name)
+    return document is not None and document["status"]["muster"]["ready"] == ready
 
 
 async def test_a_time_to_live_deletes_the_resource(
@@ -175,7 +175,7 @@ async def test_a_time_to_live_deletes_the_resource(
     await until(lambda: _no_pods(kube), 60, "the pods to go")
 
 
-async def test_what_happened_while_muster_was_down_is_found(
+async def test_what_happened_while_muster_was_down_is_noticed(
     operator: Muster, kubectl: Kubectl, kube: Kube
 ) -> None:
     for name in ("stays", "goes"):
@@ -193,16 +193,16 @@ async def test_what_happened_while_muster_was_down_is_found(
     await kubectl.until_state("pytorchjob", "comes", "Running")
 
     async def only_these() -> bool:
-        found = (await operator.get("/v1/jobs"))["items"]
-        return sorted(each["name"] for each in found) == ["comes", "stays"]
+        uids = (await operator.get("/v1/jobs"))["items"]
+        return sorted(each["name"] for each in uids) == ["comes", "stays"]
 
     await until(only_these, 60, "the job whose resource went to go")
     assert await kubectl.state("pytorchjob", "stays") == "Running"
 
     async def only_theirs() -> bool:
-        found = {pod["metadata"]["uid"] for pod in await kube.pods()}
-        assert set(stays) <= found
-        return len(found) == 2
+        uids = {pod["metadata"]["uid"] for pod in await kube.pods()}
+        assert set(stays) <= uids
+        return len(uids) == 2
 
     # An old kubelet takes its time to let a pod go whose containers have ended.
     await until(only_theirs, 60, "the pods of the job that went to go")

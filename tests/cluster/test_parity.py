@@ -1,4 +1,4 @@
-"""The same scenario on the simulated and on the real cluster tells the same story of each job."""
+"""The same scenario on the simulated and on the real cluster gives the same events of each job."""
 
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ AGAIN = {"limit": 2, "backoff_s_first": 0.2, "backoff_s_max": 0.2}
 
 
 def workload(seconds: float, code: int = 0, failing: int | None = None) -> dict[str, Any]:
-    told: dict[str, Any] = {"duration_s": seconds}
+    fields: dict[str, Any] = {"duration_s": seconds}
     if code:
-        told |= {"exit_code": code, "exit_rank": 0}
+        fields |= {"exit_code": code, "exit_rank": 0}
     if failing is not None:
-        told["failing_attempts"] = failing
-    return told
+        fields["failing_attempts"] = failing
+    return fields
 
 
 def fails(code: int) -> list[str]:

@@ -26,11 +26,11 @@ OLDEST = "overlays/oldest"
 
 
 def kubectl(bed: TestBed, *words: str, text: str | None = None) -> str:
-    found = shutil.which("kubectl")
-    if found is None:
-        pytest.skip("no kubectl on the PATH; `make cluster-up` builds one and says where it is")
+    program = shutil.which("kubectl")
+    if program is None:
+        pytest.skip("no kubectl on the PATH; `make cluster-up` builds one and prints its path")
     done = subprocess.run(
-        [found, *words],
+        [program, *words],
         input=text,
         capture_output=True,
         text=True,
@@ -59,8 +59,8 @@ def account(bed: TestBed, tmp_path: Path) -> Path:
 @asynccontextmanager
 async def replica(account: Path, folder: Path, database: str) -> AsyncIterator[Muster]:
     options = ("--standby", "--lease", f"{NAMESPACE}/muster", "--db", database)
-    async with Muster(account, folder, *options) as found:
-        yield found
+    async with Muster(account, folder, *options) as muster:
+        yield muster
 
 
 def made(folder: Path) -> Path:
@@ -133,7 +133,7 @@ async def test_a_leader_that_was_held_up_steps_down_and_does_nothing_twice(
     assert len(await kube.pods()) == 3
 
 
-async def test_one_that_is_told_to_stop_gives_the_lease_back(pair: tuple[Muster, Muster]) -> None:
+async def test_a_stopped_leader_releases_the_lease(pair: tuple[Muster, Muster]) -> None:
     first, second = pair
     first.end()
     began = asyncio.get_running_loop().time()
@@ -153,5 +153,5 @@ async def test_the_server_takes_every_manifest(bed: TestBed, kube: Kube, folder:
     spaces = [each for each in documents if each["kind"] == "Namespace"]
     kubectl(bed, "apply", "-f", "-", text=yaml.safe_dump_all(spaces))
     words = ("apply", "--dry-run=server", "--validate=strict", "-f", "-")
-    told = kubectl(bed, *words, text=yaml.safe_dump_all(documents))
-    assert len(told.splitlines()) == len(documents)
+    output = kubectl(bed, *words, text=yaml.safe_dump_all(documents))
+    assert len(output.splitlines()) == len(documents)

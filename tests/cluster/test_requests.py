@@ -1,4 +1,4 @@
-"""Cores that ranks request, beside those of other people's pods, on nodes whose kubelets count them."""
+"""Cores that ranks request, besides those of other people's pods, on nodes whose kubelets count them."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def asking(name: str, milli: int, replicas: int = 1, seconds: int = 600) -> dict
 
 
 def theirs(name: str, node: str, milli: int) -> dict[str, Any]:
-    """Somebody else's pod, whose first container wants more than its second."""
+    """A pod of another workload, whose first container requests more than its second."""
     first = {"name": "first", "image": BUSYBOX, "command": ["true"],
              "resources": {"requests": {"cpu": f"{milli}m"}}}  # fmt: skip
     main = {"name": "main", "image": BUSYBOX, "command": SLEEP}
@@ -45,23 +45,23 @@ async def test_a_gang_goes_where_its_cores_are_and_waits_where_there_are_none(
     whole = _milli((await _free(muster))[first])
     taken = [f"theirs-{name}" for name in names]
     try:
-        # Most of the first node is somebody else's: a rank that wants half of one goes elsewhere.
+        # Other pods hold most of the first node: a rank that requests half of one goes elsewhere.
         await kube.api.create(PODS, theirs(taken[0], first, whole - 100))
         await until(lambda: _is_left(muster, first, 100), 30, "their pod to be counted")
         await muster.submit(asking("elsewhere", whole // 2))
         placed = await muster.until_phase("elsewhere", "Running")
         assert placed["attempt"]["ranks"][0]["node"] != first
-        # Of all other nodes too: a gang waits, and says for what.
+        # Of all other nodes too: a gang waits, and shows for what.
         await muster.delete("elsewhere")
         for name, node in zip(taken[1:], others, strict=True):
             await until(lambda node=node: _is_left(muster, node, whole), 30, "the cores to be free")
             await kube.api.create(PODS, theirs(name, node, whole - 100))
             await until(lambda node=node: _is_left(muster, node, 100), 30, "it to be counted")
         await muster.submit(asking("waits", 200, replicas=2))
-        await muster.until_event("waits", "GangHeld")
-        told = (await muster.why("waits"))["reasons"][0]
-        assert "each of 2 ranks needs 0.2 CPUs" in told["message"]
-        assert f"{first} has 0.1 of" in told["message"]
+        await muster.until_event("waits", "GangWaiting")
+        reason = (await muster.why("waits"))["reasons"][0]
+        assert "each of 2 ranks needs 0.2 CPUs" in reason["message"]
+        assert f"{first} has 0.1 of" in reason["message"]
         assert await _nodes_of(kube, "waits") == set()
         # Theirs goes, and it starts there.
         await kube.api.delete(f"{PODS}/{taken[0]}", gracePeriodSeconds="0")

@@ -1,4 +1,4 @@
-"""What a rank needs beside its program, in real pods."""
+"""What a rank needs besides its program, in real pods."""
 
 from typing import Any
 
@@ -64,13 +64,13 @@ async def test_a_board_comes_with_the_job_and_goes_with_it(muster: Muster, kube:
         "data": [{"claim": "results", "path": "/results"}],
         "tensorboard": {"log_dir": "/results", "image": BUSYBOX},
     }
-    # Nobody has the claim, so its pods wait; the board is made all the same.
+    # The claim does not exist, so its pods wait; the board is made all the same.
     name = await muster.submit(job("shown", shell("true"), supplies=supplies))
     path = f"/apis/apps/v1/namespaces/default/deployments/{name}-tensorboard"
 
     async def there() -> bool:
-        found = await kube.api.get("/apis/apps/v1/namespaces/default/deployments")
-        return any(x["metadata"]["name"] == f"{name}-tensorboard" for x in found["items"])
+        deployments = await kube.api.get("/apis/apps/v1/namespaces/default/deployments")
+        return any(x["metadata"]["name"] == f"{name}-tensorboard" for x in deployments["items"])
 
     await until(there, 60, "the TensorBoard")
     shown = await kube.api.get(path)

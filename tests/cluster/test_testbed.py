@@ -33,9 +33,9 @@ async def ended(kube: Kube, name: str, seconds: float = 40) -> str:
 async def test_a_pod_runs_and_its_exit_code_and_log_are_kept(place: Place, kube: Kube) -> None:
     await kube.api.create(PODS, pod("speaks", "echo hello; exit 5", node_name(1)))
     assert await ended(kube, "speaks") == "Failed"
-    told = await kube.pod("speaks")
-    assert told is not None
-    assert told["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 5
+    finished = await kube.pod("speaks")
+    assert finished is not None
+    assert finished["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 5
     assert await kube.log("speaks") == "hello\n"
 
 
@@ -54,17 +54,17 @@ async def test_pods_on_two_nodes_reach_each_other_by_address_and_by_name(
         },
     }
     await kube.api.create(SERVICES, service)
-    await kube.api.create(PODS, pod("listens", "echo found | nc -l -p 7000", node_name(1)))
+    await kube.api.create(PODS, pod("listens", "echo answer | nc -l -p 7000", node_name(1)))
     ask = "for i in $(seq 50); do nc listens 7000 </dev/null 2>/dev/null && exit 0; sleep 0.2; done; exit 1"
     await kube.api.create(PODS, pod("asks", ask, node_name(2)))
     assert await ended(kube, "asks") == "Succeeded", await kube.log("asks")
-    assert await kube.log("asks") == "found\n"
+    assert await kube.log("asks") == "answer\n"
 
 
 async def test_python_in_a_pod_has_numpy_and_reaches_the_api_server(
     place: Place, kube: Kube
 ) -> None:
-    # Without names the server is found by the address that pods are told.
+    # Without DNS the server has the address in the environment of pods.
     server = f"{place.api}:443" if oldest.is_wanted(place) else "kubernetes.default.svc"
     script = (
         "import numpy, ssl, urllib.request, os; print(numpy.linalg.norm(numpy.ones(16)));"
@@ -110,12 +110,12 @@ async def test_memory_beyond_the_limit_is_an_oom_kill(place: Place, kube: Kube) 
     hungry["spec"]["containers"][0]["resources"] = {"limits": {"memory": "40Mi"}}
     await kube.api.create(PODS, hungry)
     assert await ended(kube, "hungry") == "Failed"
-    told = await kube.pod("hungry")
-    assert told is not None
-    assert told["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] == "OOMKilled"
+    killed = await kube.pod("hungry")
+    assert killed is not None
+    assert killed["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] == "OOMKilled"
 
 
-async def test_made_up_nodes_run_whatever_is_bound_to_them(made_up: int, kube: Kube) -> None:
+async def test_made_up_nodes_run_every_pod_that_is_bound_to_them(made_up: int, kube: Kube) -> None:
     for index in range(20):
         made = pod(f"made-up-{index}", "unheard of", f"made-up-{index % 4}", image="no/such:1")
         made["metadata"]["annotations"] = {
@@ -128,8 +128,8 @@ async def test_made_up_nodes_run_whatever_is_bound_to_them(made_up: int, kube: K
 
 
 async def _has(kube: Kube, node: int, gpus: str) -> bool:
-    told = await kube.node(node_name(node))
-    return bool(told["status"]["allocatable"]["nvidia.com/gpu"] == gpus)
+    answer = await kube.node(node_name(node))
+    return bool(answer["status"]["allocatable"]["nvidia.com/gpu"] == gpus)
 
 
 async def _is_ready(kube: Kube, node: int, status: str) -> bool:

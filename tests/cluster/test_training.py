@@ -43,9 +43,9 @@ async def test_ranks_on_two_nodes_find_each_other_and_train(
     await muster.until_phase("trains", "Succeeded", seconds=120)
     pods = await kube.pods()
     assert len({node_of(pod) for pod in pods}) == nodes
-    said = [await kube.log(pod["metadata"]["name"]) for pod in pods]
-    ends = [re.search(r"trained rank=(\d+) of=(\d+) .*error=([\d.]+)", text) for text in said]
-    assert all(ends), said
+    logs = [await kube.log(pod["metadata"]["name"]) for pod in pods]
+    ends = [re.search(r"trained rank=(\d+) of=(\d+) .*error=([\d.]+)", text) for text in logs]
+    assert all(ends), logs
     assert sorted(int(end[1]) for end in ends if end) == list(range(workers + 1))
     assert {int(end[2]) for end in ends if end} == {workers + 1}
     # They computed the same, so they did it together.

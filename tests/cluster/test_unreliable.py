@@ -11,7 +11,7 @@ from tests.cluster.kube import Kube, TestBed, until
 from tests.cluster.manifests import job, shell
 
 JOBS = 6
-# A change that the proxy drops, and that is the last one, is found by the next listing.
+# A change that the proxy drops, and that is the last one, is seen by the next listing.
 RESYNC = ("--resync", "20")
 
 
@@ -30,9 +30,9 @@ async def run_through(
                 )
             ends = {}
             for name in names:
-                told = await muster.until_phase(name, "Succeeded", "Failed", seconds=180)
-                ends[name] = told["job"]["phase"]
-                assert told["job"]["attempt"] == 1, (
+                answer = await muster.until_phase(name, "Succeeded", "Failed", seconds=180)
+                ends[name] = answer["job"]["phase"]
+                assert answer["job"]["attempt"] == 1, (
                     "a fault of the API server is no fault of a rank"
                 )
             await muster.forget_all()

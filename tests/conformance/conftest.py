@@ -1,7 +1,7 @@
 """Which scenario files are run, one test a scenario, and a table of how each category did.
 
 `pytest tests/conformance --scenarios FILE ...` runs the files it is given; without the option it
-takes the files of a `shared/conformance` folder beside the repository, or of $MUSTER_SHARED.
+takes the files of a `shared/conformance` folder next to the repository, or of $MUSTER_SHARED.
 A test module asks for a fixture named after a file's format (see FIXTURES).
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# The `format` that a file says it has, and the fixture that gets one scenario of it.
+# The `format` that a file declares, and the fixture that gets one scenario of it.
 FIXTURES = {
     "kubeflow-conformance-scenarios": "kubeflow_scenario",
     "gang-scenarios/1": "gang_scenario",
@@ -49,7 +49,7 @@ def _documents(config: pytest.Config) -> Iterator[tuple[Path, dict[str, Any]]]:
         except (OSError, ValueError) as error:
             raise pytest.UsageError(f"{path} cannot be read as a scenario file: {error}") from error
         if not isinstance(document, dict) or not isinstance(document.get("format"), str):
-            raise pytest.UsageError(f"{path} does not say which format of scenarios it holds")
+            raise pytest.UsageError(f"{path} does not name the format of its scenarios")
         if document["format"] in FIXTURES:
             yield path, document
         elif config.getoption("--scenarios", None) is not None:
@@ -59,8 +59,8 @@ def _documents(config: pytest.Config) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 def all_scenarios(config: pytest.Config, form: str) -> list[dict[str, Any]]:
     """Every scenario of one format in the files that are run."""
-    found = [document for _, document in _documents(config) if document["format"] == form]
-    return [scenario for document in found for scenario in document["scenarios"]]
+    documents = [document for _, document in _documents(config) if document["format"] == form]
+    return [scenario for document in documents for scenario in document["scenarios"]]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -68,11 +68,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if fixture not in metafunc.fixturenames:
             continue
         scenarios = all_scenarios(metafunc.config, form)
-        found = [pytest.param(scenario, id=scenario["id"]) for scenario in scenarios]
-        if not found:
+        params = [pytest.param(scenario, id=scenario["id"]) for scenario in scenarios]
+        if not params:
             missing = f"no file of format {form}; name one with --scenarios, or set MUSTER_SHARED"
-            found = [pytest.param(None, id="none", marks=pytest.mark.skip(reason=missing))]
-        metafunc.parametrize(fixture, found)
+            params = [pytest.param(None, id="none", marks=pytest.mark.skip(reason=missing))]
+        metafunc.parametrize(fixture, params)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -112,7 +112,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         passed, failed, skipped = (
             _RESULTS[suite, name, outcome] for outcome in ("passed", "failed", "skipped")
         )
-        told = f"{passed:4} of {passed + failed + skipped:4} pass"
-        told += f", {failed} fail" if failed else ""
-        told += f", {skipped} skipped" if skipped else ""
-        terminalreporter.write_line(f"{suite:10} {name:{width}} {told}")
+        summary = f"{passed:4} of {passed + failed + skipped:4} pass"
+        summary += f", {failed} fail" if failed else ""
+        summary += f", {skipped} skipped" if skipped else ""
+        terminalreporter.write_line(f"{suite:10} {name:{width}} {summary}")

@@ -74,7 +74,7 @@ def read(scenario: Scenario) -> None:
     """Runs a scenario; raises AssertionError where ours differs, or where nothing was compared."""
     expected = Expected(scenario["expect"])
     _read({**scenario, "expect": expected})
-    # Where a scenario says what would be better, that is compared in place of what upstream does.
+    # Where a scenario has a recommendation, that is compared in place of what upstream does.
     unseen = [] if "recommended" in scenario else expected.unseen()
     assert not unseen, f"nothing compares {', '.join(unseen)}; teach a reader to, or remove it"
 
@@ -88,10 +88,10 @@ def _read(scenario: Scenario) -> None:
     if when in READERS:
         return READERS[when](scenario)
     for pattern, with_part in PATTERNS:
-        if found := re.fullmatch(pattern, when):
-            return with_part(scenario, found[1])
+        if match := re.fullmatch(pattern, when):
+            return with_part(scenario, match[1])
     raise AssertionError(
-        f"nobody reads scenarios of {when!r} for {about}; known are: {', '.join(sorted(READERS))}. "
+        f"there is no reader for scenarios of {when!r} for {about}; known are: {', '.join(sorted(READERS))}. "
         "Add a reader in tests/conformance/kubeflow/."
     )
 
@@ -113,7 +113,7 @@ def test_hardly_any_scenario_differs(pytestconfig: pytest.Config) -> None:
     assert len(differing) <= SHARE_MAX * len(scenarios), differing
 
 
-def test_words_that_nobody_reads_are_a_failure_that_says_so() -> None:
+def test_an_unknown_scenario_fails_with_its_words() -> None:
     unknown = {"when": "the moon is full", "kind": "TFJob", "api": "kubeflow.org/v1", "expect": {}}
-    with pytest.raises(AssertionError, match="nobody reads scenarios of 'the moon is full'"):
+    with pytest.raises(AssertionError, match="no reader for scenarios of 'the moon is full'"):
         read(unknown)

@@ -1,7 +1,7 @@
 """The harness itself: a scenario whose expectation is altered anywhere must fail.
 
 Each expectation of the sample files is altered in every place, one at a time: a value becomes
-another one, a list gets one entry more, a mapping one key more. Where a scenario says what would be
+another one, a list gets one entry more, a mapping one key more. Where a scenario recommends what would be
 better than what upstream does, that sentence is what is compared, and so what is altered.
 """
 
@@ -53,12 +53,12 @@ def altered_at(value: Any, path: Path) -> Any:
     if not path:
         return altered(value)
     first, *rest = path
-    found = copy.copy(value)
+    changed = copy.copy(value)
     if first == "any_of" and rest:
-        found["any_of"] = [altered_in(each, tuple(rest[1:])) for each in value["any_of"]]
+        changed["any_of"] = [altered_in(each, tuple(rest[1:])) for each in value["any_of"]]
     else:
-        found[first] = altered_at(value[first], tuple(rest))
-    return found
+        changed[first] = altered_at(value[first], tuple(rest))
+    return changed
 
 
 def altered_in(alternative: Any, path: Path) -> Any:
@@ -95,7 +95,7 @@ def test_an_altered_expectation_fails(kubeflow_scenario: Scenario) -> None:
     assert not passed, f"altered in {passed}, it still passes"
 
 
-def test_what_no_reader_looks_at_is_found_at_any_depth() -> None:
+def test_unread_fields_are_detected_at_any_depth() -> None:
     expected = Expected({"a": {"b": 1, "c": [{"d": 2, "e": 3}]}, "f": 4, "g": {"h": 5}})
     assert expected["a"]["c"][0]["d"] == 2
     assert expected["g"] == {"h": 5}
@@ -112,7 +112,7 @@ def test_a_recommendation_of_which_nothing_is_known_is_refused(
 
 
 def test_victims_that_the_scenario_does_not_have_are_no_victims() -> None:
-    """A name that was not found once ended the comparison, and everything before it was equal."""
+    """A name that did not match once ended the comparison, and everything before it was equal."""
     scenario = {"running": [{"id": "a", "gpus": 1}, {"id": "b", "gpus": 1}, {"id": "c", "gpus": 2}]}
     assert same_but_for_ids(scenario, ["a"], ["b"])
     assert same_but_for_ids(scenario, ["a#1"], ["b"])

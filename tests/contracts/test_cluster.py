@@ -1,6 +1,6 @@
 """What every Cluster promises, whatever stands behind it.
 
-A harness brings a cluster to life, tells its reports, and lets its time pass. Another adapter joins
+A harness starts a cluster, collects its reports, and lets its time pass. Another adapter joins
 by adding its harness to `HARNESSES`.
 """
 
@@ -13,20 +13,22 @@ from typing import Protocol
 
 import pytest
 
-from adapters.asyncio_clock import AsyncioClock
-from adapters.kubernetes.access import Access
+from adapters.clocks.asyncio_clock import AsyncioClock
+from adapters.clocks.pacer import Pacer
+from adapters.kubernetes.api.connection import Connection, Limits
+from adapters.kubernetes.api.kubeconfig import Access
 from adapters.kubernetes.cluster import KubernetesCluster
-from adapters.kubernetes.connection import Connection, Limits
-from adapters.kubernetes.marks import Document, mark_of
-from adapters.pacer import Pacer
-from adapters.simulated_cluster import SimulatedCluster
-from controlplane.commands import Report, ReportCluster, ReportRanks
-from controlplane.effects import Effect, LaunchGang, Survey
-from controlplane.job import Job
-from controlplane.model import Cause, Exit, RestartScope, Workload
+from adapters.kubernetes.observe.labels import Document, run_of
+from adapters.simulated_cluster.cluster import SimulatedCluster
+from adapters.simulated_cluster.workload import Workload, workload_of
+from controlplane.lifecycle.effects import Effect, LaunchGang, Survey
+from controlplane.lifecycle.job import Job
+from controlplane.model.commands import Report, ReportCluster, ReportRanks
+from controlplane.model.failures import Cause, Exit
+from controlplane.model.spec import RestartScope
 from controlplane.ports import Cluster
-from simulator.topology import grid
-from simulator.virtual_time import VirtualTime
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import grid
 from tests.fake_kubernetes import FakeKubernetes, Fate
 from tests.gangs import launch, on, once_more, placed, queued, running, spec, stop
 
@@ -69,7 +71,7 @@ class Simulated:
         )
 
     def sync(self) -> None:
-        """Nothing: virtual time stands still while somebody acts."""
+        """Nothing: virtual time stands still during a call."""
 
     def now(self) -> float:
         return ORIGIN + self.env.now
@@ -84,7 +86,7 @@ class Simulated:
 
 
 class Paced(Simulated):
-    """The same beside asyncio, ten thousand times as fast as real time."""
+    """The same under asyncio, ten thousand times as fast as real time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +153,7 @@ class OnKubernetes:
 
 
 class WithFates:
-    """Tells the pretended kubelets what each job's workload asks for, and hands everything on."""
+    """Gives the fake kubelets the workload of each job, and passes everything on."""
 
     def __init__(self, api: FakeKubernetes, cluster: KubernetesCluster) -> None:
         self._cluster = cluster
@@ -164,9 +166,9 @@ class WithFates:
         await self._cluster.carry_out(effects)
 
     def _fate(self, pod: Document) -> Fate:
-        mark = mark_of(pod)
+        mark = run_of(pod)
         assert mark is not None
-        work = self._jobs[mark.job].spec.workload
+        work = workload_of(self._jobs[mark.job].spec)
         failing = work.exit_code and mark.attempt + mark.incarnation <= (
             work.failing_attempts or 1_000
         )
@@ -210,7 +212,7 @@ async def harness(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
 
 
 class Facts:
-    """What the reports say of one attempt, all in all."""
+    """What the reports of one attempt add up to."""
 
     def __init__(self, harness: Harness, job: Job) -> None:
         self.harness, self.job = harness, job
@@ -388,12 +390,12 @@ async def test_a_rank_that_is_to_run_once_more_does_so_alone(harness: Harness) -
     harness.reports.clear()
     await harness.cluster.carry_out([launch(again)])
     await harness.until(lambda: any(r.exited for r in facts.of_incarnation(1)))
-    # The same may be told more than once.
+    # The same may be reported more than once.
     assert {r.started for r in facts.of_incarnation(1) if r.started} == {(1,)}
     assert {r.exited for r in facts.of_incarnation(1) if r.exited} == {(Exit(1, 0),)}
 
 
-async def test_who_connects_later_hears_from_then_on(harness: Harness) -> None:
+async def test_a_late_subscriber_receives_events_from_then_on(harness: Harness) -> None:
     job = gang(harness, work=ENDLESS)
     facts = Facts(harness, job)
     await harness.cluster.carry_out([launch(job)])

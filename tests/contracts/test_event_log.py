@@ -14,16 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.asyncio_clock import AsyncioClock
-from adapters.follower import follow
-from adapters.memory_log import MemoryLog
-from adapters.postgres_log import PostgresLog
-from adapters.sqlite_log import SqliteLog
+from adapters.clocks.asyncio_clock import AsyncioClock
+from adapters.database.event_log import DatabaseLog
+from adapters.logs.follower import follow
+from adapters.logs.memory_log import MemoryLog
 from controlplane import ports
-from controlplane.codec import GENESIS, check_chain, from_line, from_row, to_line, to_rows
-from controlplane.errors import LogConflict
-from controlplane.events import NodeLost, Recorded
-from controlplane.ports import SNAPSHOTS_KEPT, EventLog, Head, Snapshot
+from controlplane.log.codec import from_line, from_row, to_line, to_rows
+from controlplane.log.hash_chain import check_chain
+from controlplane.model.errors import LogConflict
+from controlplane.model.events import NodeLost, Recorded
+from controlplane.model.rows import GENESIS, Row
+from controlplane.ports import SNAPSHOTS_KEPT, EventLog, Head, StateSnapshot
 
 # -------------------------------------------------------------------- stores
 
@@ -55,12 +56,12 @@ def memory_store(request):
 
 def sqlite_store(request):
     folder = request.getfixturevalue("tmp_path_factory").mktemp("log")
-    return lambda: SqliteLog.open(folder / "muster.db")
+    return lambda: DatabaseLog.open(folder / "muster.db")
 
 
 def postgres_store(request):
     url, name = request.getfixturevalue("postgres_url"), f"log-{next(SCHEMAS)}"
-    return lambda: PostgresLog.open(url, schema=name)
+    return lambda: DatabaseLog.open(url, schema_name=name)
 
 
 SCHEMAS = count(1)
@@ -99,9 +100,12 @@ async def log(store):
 def some(first: int, count: int, *, node: str = "n1", message: str = "gone") -> list[Recorded]:
     """Events at the positions from `first` on."""
     return [
-        Recorded(position, position / 7, NodeLost(node, f"{message} {position}"), "c1", "ann")
+        Recorded(
+            position, position / 7, NodeLost(node, detail=f"{message} {position}"), "c1", "ann",
+            command="ReportNodeLost", step=position // 2, ordinal=1 + position % 2,
+        )
         for position in range(first, first + count)
-    ]
+    ]  # fmt: skip
 
 
 async def everything(log: EventLog) -> list:
@@ -130,12 +134,12 @@ async def test_events_come_back_as_rows_whose_chain_the_codec_alone_decides(log)
     rows = await everything(log)
 
     assert rows == to_rows(first + second, GENESIS)
-    assert all(type(row) is tuple for row in rows)
+    assert all(type(row) is Row for row in rows)
     assert [[type(field) for field in row] for row in rows] == (
-        [[int, float, str, str, int, bytes, str, str, bytes]] * 5
+        [[int, int, int, float, str, str, int, bytes, str, str, str, bytes]] * 5
     )
     assert list(check_chain(rows, after=0, previous=GENESIS)) == rows
-    assert await log.head() == Head(5, rows[-1][-1], epoch)
+    assert await log.head() == Head(5, rows[-1].hash, epoch)
 
 
 async def test_rows_survive_export_and_import(log):
@@ -152,7 +156,7 @@ async def test_rows_survive_export_and_import(log):
     ids=["empty", "space", "quotes", "unicode", "control", "odd", "1 MB"],
 )
 async def test_any_text_comes_back_as_it_was(log, text):
-    event = Recorded(1, 1e9 + 1 / 3, NodeLost(text, text), text[:200], text[:200])
+    event = Recorded(1, 1e9 + 1 / 3, NodeLost(text, detail=text), text[:200], text[:200])
     await log.append([event], epoch=(await log.lead()).epoch)
 
     (row,) = await everything(log)
@@ -162,7 +166,7 @@ async def test_any_text_comes_back_as_it_was(log, text):
 
 
 async def test_a_message_with_a_null_comes_back_as_it_was(log):
-    event = Recorded(1, 1.0, NodeLost("n1", "\0 and \ud7ff"))
+    event = Recorded(1, 1.0, NodeLost("n1", detail="\0 and \ud7ff"))
     await log.append([event], epoch=(await log.lead()).epoch)
 
     assert [from_row(row) for row in await everything(log)] == [event]
@@ -174,7 +178,7 @@ async def test_a_time_comes_back_to_the_last_bit(log, at):
 
     (row,) = await everything(log)
 
-    assert row[1] == at
+    assert row.at == at
     assert list(check_chain([row], after=0, previous=GENESIS)) == [row]
     assert list(check_chain([from_line(to_line(row))], after=0, previous=GENESIS)) == [row]
 
@@ -207,7 +211,7 @@ async def test_pages_are_cut_where_the_reader_asks(log):
             assert list(await log.read(after, limit)) == rows[after : after + limit]
 
 
-async def test_a_stream_is_found_between_any_two_positions(log):
+async def test_a_stream_can_be_read_between_any_two_positions(log):
     epoch = (await log.lead()).epoch
     for n in range(12):
         await log.append(some(n + 1, 1, node=f"n{n % 3}"), epoch=epoch)
@@ -215,7 +219,7 @@ async def test_a_stream_is_found_between_any_two_positions(log):
 
     for after in range(13):
         for upto in range(after, 14):
-            mine = [row for row in rows[after:upto] if row[2] == "node/n1"]
+            mine = [row for row in rows[after:upto] if row.stream == "node/n1"]
             assert list(await log.read_stream("node/n1", after, upto)) == mine
     assert list(await log.read_stream("node/none", 0, 99)) == []
 
@@ -238,14 +242,14 @@ async def test_what_one_handle_appends_another_reads(store):
 async def test_a_log_is_the_same_after_it_was_closed_and_opened(store):
     log = await store.open()
     await log.append(some(1, 3), epoch=(await log.lead()).epoch)
-    await log.save_snapshot(Snapshot(2, b"a world"))
+    await log.save_snapshot(StateSnapshot(2, b"a world"))
     before = await state(log)
     await log.close()
 
     log = await store.open()
 
     assert await state(log) == before
-    assert await log.latest_snapshot() == Snapshot(2, b"a world")
+    assert await log.latest_snapshot() == StateSnapshot(2, b"a world")
     await log.append(some(4, 1), epoch=(await log.lead()).epoch)
     assert await everything(log) == to_rows(some(1, 4), GENESIS)
 
@@ -307,7 +311,7 @@ async def test_an_append_with_another_epoch_changes_nothing(log, epoch):
     await log.append(some(3, 1), epoch=2)
 
 
-async def test_nobody_appends_before_someone_leads(log):
+async def test_no_append_succeeds_before_an_engine_leads(log):
     with pytest.raises(LogConflict):
         await log.append(some(1, 1), epoch=1)
 
@@ -346,7 +350,7 @@ async def test_it_is_the_epoch_that_counts_and_not_the_handle(store):
     assert await everything(one) == to_rows(some(1, 5), GENESIS)
 
 
-async def test_of_many_who_append_at_once_only_the_leader_succeeds(store):
+async def test_of_concurrent_appends_only_the_leader_s_succeeds(store):
     handles = [await store.open() for _ in range(8)]
     epochs = [(await handle.lead()).epoch for handle in handles]
 
@@ -404,7 +408,7 @@ def test_any_order_of_appends_and_take_overs_obeys_the_fence(new_store, steps):
     asyncio.run(obey())
 
 
-# -------------------------------------------------------------------- readers beside writers
+# -------------------------------------------------------------------- readers while others write
 
 
 async def test_a_reader_sees_whole_batches_only(store):
@@ -425,7 +429,7 @@ async def test_a_reader_sees_whole_batches_only(store):
 
     rows = [None, *await everything(reader)]
     assert all(head.position % size == 0 for head in heads)
-    assert all(head.hash == rows[head.position][-1] for head in heads if head.position)
+    assert all(head.hash == rows[head.position].hash for head in heads if head.position)
     assert heads == sorted(heads, key=lambda head: head.position)
 
 
@@ -456,7 +460,7 @@ class Leader:
 
 
 async def fight(store: Store, *, take_overs: int, seed: int) -> None:
-    """Two leaders replace each other again and again while somebody follows the log."""
+    """Two leaders replace each other again and again while a reader follows the log."""
     dice = random.Random(seed)
     one, other = Leader("a", await store.open(), dice), Leader("b", await store.open(), dice)
     seen: list = []
@@ -500,34 +504,36 @@ async def test_a_follower_sees_each_acknowledged_event_once_in_long_fights(store
 
 async def test_the_latest_snapshot_is_the_one_at_the_highest_position(log):
     for position in (5, 9, 7):
-        await log.save_snapshot(Snapshot(position, b"world %d" % position))
+        await log.save_snapshot(StateSnapshot(position, b"world %d" % position))
 
-    assert await log.latest_snapshot() == Snapshot(9, b"world 9")
+    assert await log.latest_snapshot() == StateSnapshot(9, b"world 9")
 
 
 @pytest.mark.parametrize(
-    ("at_most", "found"), [(4, None), (5, 5), (6, 5), (8, 7), (9, 9), (1000, 9)]
+    ("at_most", "expected"), [(4, None), (5, 5), (6, 5), (8, 7), (9, 9), (1000, 9)]
 )
-async def test_a_snapshot_can_be_asked_for_up_to_a_position(log, at_most, found):
+async def test_a_snapshot_can_be_asked_for_up_to_a_position(log, at_most, expected):
     for position in (5, 7, 9):
-        await log.save_snapshot(Snapshot(position, b"world %d" % position))
+        await log.save_snapshot(StateSnapshot(position, b"world %d" % position))
 
     snapshot = await log.latest_snapshot(at_most)
 
-    assert snapshot == (None if found is None else Snapshot(found, b"world %d" % found))
+    assert snapshot == (
+        None if expected is None else StateSnapshot(expected, b"world %d" % expected)
+    )
 
 
 async def test_a_snapshot_replaces_another_at_its_position(log):
-    await log.save_snapshot(Snapshot(5, b"one"))
-    await log.save_snapshot(Snapshot(5, b"other"))
+    await log.save_snapshot(StateSnapshot(5, b"one"))
+    await log.save_snapshot(StateSnapshot(5, b"other"))
 
-    assert await log.latest_snapshot() == Snapshot(5, b"other")
+    assert await log.latest_snapshot() == StateSnapshot(5, b"other")
 
 
 async def test_only_a_few_snapshots_are_kept_and_no_instant_is_far_behind_one(log):
     last = 4 * SNAPSHOTS_KEPT
     for position in range(1, last + 1):
-        await log.save_snapshot(Snapshot(position, b"world %d" % position))
+        await log.save_snapshot(StateSnapshot(position, b"world %d" % position))
 
     kept = [p for p in range(1, last + 1) if await log.latest_snapshot(p) == (p, b"world %d" % p)]
     assert (len(kept), kept[-1]) == (SNAPSHOTS_KEPT, last)
@@ -538,21 +544,21 @@ async def test_only_a_few_snapshots_are_kept_and_no_instant_is_far_behind_one(lo
 async def test_large_snapshots_are_kept_as_long_as_there_is_room(log, monkeypatch):
     monkeypatch.setattr(ports, "SNAPSHOT_BYTES_KEPT", 1_000)
     for position in range(1, 9):
-        await log.save_snapshot(Snapshot(position, bytes(300)))
+        await log.save_snapshot(StateSnapshot(position, bytes(300)))
     kept = [p for p in range(1, 9) if (await log.latest_snapshot(p) or (0,))[0] == p]
     assert (len(kept), kept[-1]) == (3, 8)
 
     # One that is larger than all the room there is stays alone.
-    await log.save_snapshot(Snapshot(9, bytes(2_000)))
+    await log.save_snapshot(StateSnapshot(9, bytes(2_000)))
     assert await log.latest_snapshot(8) is None
     assert (await log.latest_snapshot()).position == 9
 
 
 @pytest.mark.parametrize("body", [b"", bytes(range(256)), b"x" * 3_000_000])
 async def test_a_snapshot_may_be_any_bytes(log, body):
-    await log.save_snapshot(Snapshot(1, body))
+    await log.save_snapshot(StateSnapshot(1, body))
 
-    assert await log.latest_snapshot() == Snapshot(1, body)
+    assert await log.latest_snapshot() == StateSnapshot(1, body)
 
 
 async def test_a_snapshot_can_be_saved_while_events_are_appended(log):
@@ -560,7 +566,7 @@ async def test_a_snapshot_can_be_saved_while_events_are_appended(log):
 
     await asyncio.gather(
         *(log.append(some(1 + n, 1), epoch=epoch) for n in range(20)),
-        *(log.save_snapshot(Snapshot(n, bytes(10_000))) for n in range(5)),
+        *(log.save_snapshot(StateSnapshot(n, bytes(10_000))) for n in range(5)),
     )
 
     assert await everything(log) == to_rows(some(1, 20), GENESIS)

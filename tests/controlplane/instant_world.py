@@ -5,15 +5,17 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from adapters.instant_cluster import InstantCluster
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from controlplane import commands as c
-from controlplane import events as e
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.workload import Workload, hints_of
 from controlplane.engine import Engine, EngineOptions
-from controlplane.model import DoneWhen, JobSpec, NodeInfo, Role, Workload
-from controlplane.sharing import Policy, Queue
-from simulator.virtual_time import VirtualTime
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.policy import Policy, Queue
+from controlplane.model.spec import DoneWhen, JobSpec, Role
+from simulator.kernel.virtual_time import VirtualTime
+from tests.instant_cluster import InstantCluster
 
 
 class Arrival(NamedTuple):
@@ -28,7 +30,7 @@ def job(*, gpus: int, runs_s: float, priority: int = 0, **changes: object) -> Jo
         done_when=DoneWhen("worker"),
         priority=priority,
         start_timeout_s=1e8,
-        workload=Workload(duration_s=runs_s),
+        hints=hints_of(Workload(duration_s=runs_s)),
     )
     return replace(spec, **changes)
 

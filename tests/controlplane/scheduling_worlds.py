@@ -3,29 +3,30 @@
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.attempt import AttemptState
-from controlplane.attempt_life import leaving
-from controlplane.decider import decide
-from controlplane.enactment import enact
-from controlplane.model import DoneWhen, JobSpec, NodeInfo, Role, Scheduling, TopologyAsk
-from controlplane.scheduling.cycle import Pass
-from controlplane.scheduling.decisions import Decision, Evict, Start
-from controlplane.scheduling.growth import grow
-from controlplane.scheduling.hopes import may_decide
-from controlplane.scheduling.snapshot import Snapshot
-from controlplane.scheduling.watchdog import held_waits
-from controlplane.sharing import (
-    Discipline,
+from controlplane.decisions.decider import decide
+from controlplane.decisions.scheduling_events import enact
+from controlplane.disciplines.registry import DISCIPLINES
+from controlplane.lifecycle.attempt import leaving
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.phases import AttemptState
+from controlplane.model.policy import (
     Policy,
     Preempt,
     Queue,
-    QuotaModel,
     Reclaim,
     WithinQueue,
 )
-from controlplane.world import World
+from controlplane.model.spec import DoneWhen, JobSpec, Role, Scheduling, TopologyAsk
+from controlplane.scheduling.cache import SchedulerCache
+from controlplane.scheduling.decisions import Evict, SchedulingDecision, Start
+from controlplane.scheduling.precheck import could_decide
+from controlplane.scheduling.quota_models.quota_model import QUOTA_MODELS
+from controlplane.scheduling.scheduling_pass import Pass
+from controlplane.scheduling.snapshot import Snapshot
+from controlplane.state.world import World
+from tests.controlplane.held_waits import held_waits
 
 QUEUES = ("default", "left", "right", "inner")
 
@@ -40,7 +41,7 @@ maybe = st.none() | small
 
 
 @st.composite
-def policies(draw, models=tuple(QuotaModel), disciplines=tuple(Discipline)):
+def policies(draw, models=QUOTA_MODELS.names, disciplines=DISCIPLINES.names):
     return Policy(
         model=draw(st.sampled_from(models)),
         discipline=draw(st.sampled_from(disciplines)),
@@ -101,10 +102,11 @@ clusters = st.lists(st.tuples(st.integers(1, 8), st.sampled_from("abc")), min_si
 
 
 class Sandbox:
-    """A world whose scheduler decides pass after pass; whoever is told to stop is gone at once."""
+    """A world whose scheduler decides pass after pass; a stopped gang is gone at once."""
 
     def __init__(self, nodes, queues, policy) -> None:
         self.world = World()
+        self.cache = SchedulerCache()
         self.evictions = 0
         self.record(e.PolicySet(policy))
         for queue in queues:
@@ -120,24 +122,26 @@ class Sandbox:
     def submit(self, name: str, spec: JobSpec) -> None:
         self.record(e.JobSubmitted(name, "default", name, spec))
 
-    def look(self) -> list[Decision]:
-        may_decide_some = may_decide(Snapshot(self.world))
-        decisions = Pass(Snapshot(self.world)).run()
-        # Where counting alone tells that a pass is in vain, the engine makes none.
-        assert may_decide_some or not decisions, decisions
+    def look(self) -> list[SchedulingDecision]:
+        could_decide_some = could_decide(Snapshot(self.world))
+        free = self.world.devices.free.copy()
+        decisions = Pass(Snapshot(self.world, cache=self.cache)).run()
+        # What the scheduler remembers of earlier passes changes no decision.
+        assert decisions == Pass(Snapshot(self.world)).run()
+        # And a pass leaves the world alone.
+        assert free.masks == self.world.devices.free.masks
+        assert free.allocated == self.world.devices.free.allocated
+        # Where counting alone shows that a pass is in vain, the engine makes none.
+        assert could_decide_some or not decisions, decisions
         return decisions
 
-    def one_pass(self) -> list[Decision]:
+    def one_pass(self) -> list[SchedulingDecision]:
         decisions = self.look()
         for decision in decisions:
             for event in enact(self.world, decision, self.world.at):
                 self.record(event)
             self.evictions += isinstance(decision, Evict)
         self.world.check()
-        if self.world.growing:
-            for added in grow(Snapshot(self.world), decisions):
-                self.record(added)
-            self.world.check()
         self._start([d.job for d in decisions if isinstance(d, Start)])
         self._clear_away()
         return decisions
@@ -150,10 +154,10 @@ class Sandbox:
                 self._do(c.ReportRanks(job=job, attempt=attempt.number, started=ranks))
 
     def _clear_away(self) -> None:
-        for job in [*self.world.stopping, *self.world.shrinking]:
+        for job in [*self.world.devices.stopping, *self.world.devices.shrinking]:
             attempt = self.world.jobs[job].attempt
             ranks = range(len(attempt.ranks))
-            if job in self.world.shrinking:
+            if job in self.world.devices.shrinking:
                 ranks = leaving(attempt)
             runs = {attempt.ranks[rank].incarnation for rank in ranks}
             for run in runs:

@@ -1,16 +1,17 @@
 """EASY and conservative back-fill as plainly as they can be written, to be compared with.
 
-Everybody behind the head is looked at in order. What is free beside the plans is worked out anew for
+Every job behind the head is considered in order. What is free besides the plans is computed again for
 each, device by device, from who runs and who was planned; nothing is kept and nothing is skipped.
 """
 
-from controlplane.attempt import HOLDING
-from controlplane.devices import FreeDevices, mask_of
+from controlplane.model.phases import WITH_DEVICES
+from controlplane.scheduling.cluster_view import ClusterView
 from controlplane.scheduling.decisions import Start
-from controlplane.scheduling.fitting import Fit, fit
+from controlplane.scheduling.placement.fit import Fit, fit
 from controlplane.scheduling.snapshot import Snapshot
-from controlplane.sharing import Discipline
-from controlplane.world import World
+from controlplane.state.devices import FreeDevices, mask_of
+from controlplane.state.run_lengths import ends_when_overdue
+from controlplane.state.world import World
 
 Plan = tuple[float, float, Fit]  # from, to, where
 
@@ -20,33 +21,35 @@ class SlowBackfill:
 
     def __init__(self, world: World, queue: str = "default") -> None:
         self.world, self.queue, self.now = world, queue, world.at
-        self.free = world.free.copy()
+        self.free = world.devices.free.copy()
         self.plans: list[Plan] = []
         self.ends: list[tuple[float, Fit]] = []
-        for job_id in world.holders.get(queue, ()):
+        for job_id in world.devices.holders.get(queue, ()):
             job = world.jobs[job_id]
-            ends_at = job.attempt.placed_at + self.length(job_id)
+            length = self.length(job_id)
+            ends_at = job.attempt.placed_at + length
+            if ends_at <= self.now and job_id not in world.devices.stopping:
+                ends_at = ends_when_overdue(job, length, self.now)
             held = [
                 slot
                 for slot, rank in zip(job.attempt.placement, job.attempt.ranks, strict=True)
-                if rank.state in HOLDING
+                if rank.state in WITH_DEVICES
             ]
             self.ends.append((max(ends_at, self.now), Fit(tuple(held))))
 
     def length(self, job_id: str) -> float:
-        asked = self.world.jobs[job_id].spec.scheduling.estimate_s
-        return self.world.policy.estimate_s_default if asked is None else asked
+        return self.world.estimate(self.world.jobs[job_id]).planned_s
 
     def starts(self) -> list[str]:
         discipline = self.world.discipline(self.queue)
-        everyone = discipline is Discipline.CONSERVATIVE_BACKFILL
-        found, blocked = [], False
-        for place in self.world.lines[self.queue].order:
+        everyone = discipline.plans_all
+        started, blocked = [], False
+        for place in self.world.waiting.queues[self.queue].order:
             gang = Snapshot(self.world).gang(place[3])
             runs_s = self.length(gang.id)
-            placed = fit(self.world, self.beside_plans(self.now + runs_s), gang)
+            placed = fit(ClusterView(self.world), self.free_with_plans(self.now + runs_s), gang)
             if placed is not None:
-                found.append(gang.id)
+                started.append(gang.id)
                 self.take(self.free, placed)
                 self.ends.append((self.now + runs_s, placed))
                 continue
@@ -54,13 +57,13 @@ class SlowBackfill:
             if len(self.plans) < planned_max and (everyone or not blocked):
                 self.plan(gang, runs_s, first=not self.plans)
             blocked = True
-        return found
+        return started
 
     def plan(self, gang, runs_s: float, *, first: bool) -> None:
         instants = {self.now, *(at for at, _ in self.ends)}
         instants |= {at for plan in self.plans for at in plan[:2]}
         for at in sorted(instants):
-            placed = fit(self.world, self.within(at, at + runs_s), gang)
+            placed = fit(ClusterView(self.world), self.within(at, at + runs_s), gang)
             if placed is not None:
                 placed = self.rather_late(placed, at) if first else placed
                 self.plans.append((at, at + runs_s, placed))
@@ -90,7 +93,7 @@ class SlowBackfill:
                 self.take(view, placed)
         return view
 
-    def beside_plans(self, until: float) -> FreeDevices:
+    def free_with_plans(self, until: float) -> FreeDevices:
         """What is free now, truly, and not needed for a plan before then."""
         view = self.free.copy()
         for starts_at, _, placed in self.plans:
@@ -109,7 +112,7 @@ class SlowBackfill:
     def take(self, view: FreeDevices, placed: Fit) -> None:
         for slot in placed.placement:
             ordinal = self.world.nodes[slot.node].ordinal
-            view.hold(ordinal, mask_of(slot.devices) & view.masks[ordinal])
+            view.allocate(ordinal, mask_of(slot.devices) & view.masks[ordinal])
 
     def give(self, view: FreeDevices, placed: Fit) -> None:
         for slot in placed.placement:

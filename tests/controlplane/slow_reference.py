@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from controlplane.model import Placement
+from controlplane.model.cluster import Placement
 
 
 @lru_cache(maxsize=100_000)
@@ -31,7 +31,7 @@ def slow_starts(
     *,
     strict: bool,
 ) -> list[str]:
-    """Who must start, in order, given where those before were put: whoever can be placed at all."""
+    """The jobs that must start, in order, given the placements before them: all that can be placed."""
     free, started = dict(nodes), list[str]()
     for name, ranks, gpus in jobs:
         if can_place(list(free.values()), [gpus] * ranks):

@@ -2,26 +2,19 @@
 
 from collections.abc import Sequence
 
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.decider import decide, unfold
-from controlplane.errors import Rejected
-from controlplane.job import Job
-from controlplane.model import (
-    DoneWhen,
-    JobSpec,
-    NodeInfo,
-    Placement,
-    RestartPolicy,
-    RestartRule,
-    Role,
-    Slot,
-)
-from controlplane.scheduling.cycle import decide_pass, starts
-from controlplane.scheduling.growth import grow
+from controlplane.decisions.decider import decide, unfold
+from controlplane.decisions.scheduling_events import enact
+from controlplane.lifecycle.job import Job
+from controlplane.lifecycle.timers import fire_timers
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo, Placement, Slot
+from controlplane.model.errors import Rejected
+from controlplane.model.spec import DoneWhen, JobSpec, RestartPolicy, RestartRule, Role
+from controlplane.scheduling.decisions import Grow, Start
+from controlplane.scheduling.scheduling_pass import Pass
 from controlplane.scheduling.snapshot import Snapshot
-from controlplane.settling import due
-from controlplane.world import World
+from controlplane.state.world import World
 
 T0 = 1_000.0
 
@@ -75,17 +68,15 @@ class Given:
         """Lets everything happen that is due by now."""
         self.decided = []
         while (job := self.world.next_due(self.now)) is not None:
-            events = due(job, self.now, self.world.position)
+            events = fire_timers(job, self.now, self.world.position)
             assert events
             self.happened(*events)
             self.decided += events
         return self
 
     def when_scheduled(self) -> "Given":
-        snapshot = Snapshot(self.world)
-        decisions = decide_pass(snapshot)
-        placed = starts(snapshot, decisions)
-        self.decided = [*placed, *grow(snapshot, decisions)]
+        starts = [d for d in Pass(Snapshot(self.world)).run() if isinstance(d, Start | Grow)]
+        self.decided = [event for d in starts for event in enact(self.world, d, self.world.at)]
         self.happened(*self.decided)
         return self
 
@@ -132,6 +123,6 @@ def running_job(of: JobSpec | None = None) -> Given:
 
 
 def exited(rank: int, code: int | None = 0, **more: object) -> c.ReportRanks:
-    from controlplane.model import Exit
+    from controlplane.model.failures import Exit
 
     return c.ReportRanks(job="j1", attempt=1, exited=(Exit(rank, code, **more),))

@@ -3,11 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.labels import is_common_label
-from controlplane.model import DoneWhen, RestartPolicy, Role, Workload
-from controlplane.sharing import Queue
+from adapters.simulated_cluster.workload import Workload, hints_of
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.dns_names import is_common_label
+from controlplane.model.policy import Queue
+from controlplane.model.spec import DoneWhen, RestartPolicy, Role
 from tests.controlplane.specification import Given, exited, node, running_job, spec, submit
 
 
@@ -35,14 +36,14 @@ def test_names_that_kubernetes_would_refuse_are_refused(name):
         ({"min_available": -1}, "spec.min_available"),
         ({"restart": RestartPolicy(limit=-1)}, "spec.restart.limit"),
         ({"restart": RestartPolicy(limit=2**70)}, "spec.restart.limit"),
-        ({"workload": Workload(failing_attempts=2**70)}, "spec.workload.failing_attempts"),
+        ({"hints": hints_of(Workload(failing_attempts=2**70))}, "spec.workload.failing_attempts"),
         ({"restart": RestartPolicy(backoff_s_first=-1)}, "spec.restart.backoff_s_first"),
         ({"restart": RestartPolicy(backoff_s_max=1e12)}, "spec.restart.backoff_s_max"),
         ({"restart": RestartPolicy(healthy_after_s=-1)}, "spec.restart.healthy_after_s"),
-        ({"workload": Workload(duration_s=-1)}, "spec.workload.duration_s"),
+        ({"hints": hints_of(Workload(duration_s=-1))}, "spec.workload.duration_s"),
         ({"priority": 10**10}, "spec.priority"),
-        ({"workload": Workload(exit_rank=5)}, "spec.workload.exit_rank"),
-        ({"workload": Workload(exit_code=300)}, "spec.workload.exit_code"),
+        ({"hints": hints_of(Workload(exit_rank=5))}, "spec.workload.exit_rank"),
+        ({"hints": hints_of(Workload(exit_code=300))}, "spec.workload.exit_code"),
     ],
 )
 def test_a_spec_that_makes_no_sense_is_refused_by_field(changes, field):
@@ -86,7 +87,7 @@ def test_an_unknown_queue_is_refused_with_the_known_ones():
 
 
 @pytest.mark.parametrize(
-    ("of", "told"),
+    ("of", "message"),
     [
         (spec(workers=1, gpus=9), "a rank needs 9 GPUs on one node; the largest node has 8"),
         (spec(workers=3, gpus=8), "3 ranks need 8 GPUs each; the whole cluster has room for 2"),
@@ -94,11 +95,11 @@ def test_an_unknown_queue_is_refused_with_the_known_ones():
         (spec(workers=17, gpus=1), "17 ranks need 1 GPUs each; the whole cluster has room for 16"),
     ],
 )
-def test_a_gang_that_can_never_fit_is_refused_at_once_with_the_reason(of, told):
+def test_a_gang_that_can_never_fit_is_refused_at_once_with_the_reason(of, message):
     surveyed = Given(node("n1"), node("n2"), e.ClusterSurveyed())
     refusal = surveyed.refuses(submit(of=of))
 
-    assert (refusal.code, refusal.message) == ("can_never_fit", told)
+    assert (refusal.code, refusal.message) == ("can_never_fit", message)
 
 
 def test_a_gang_larger_than_its_queue_may_hold_is_refused():
@@ -129,7 +130,7 @@ def test_a_finished_job_can_only_be_deleted(verb):
 
 @pytest.mark.parametrize("verb", [c.CancelJob, c.SuspendJob, c.ResumeJob, c.DeleteJob])
 def test_a_job_that_is_not_there_is_refused(verb):
-    assert Given().refuses(verb(namespace="default", name="nobody")).code == "no_such_job"
+    assert Given().refuses(verb(namespace="default", name="missing")).code == "no_such_job"
 
 
 def test_only_a_suspended_job_can_be_resumed():

@@ -2,12 +2,13 @@
 
 import pytest
 
-from controlplane import events as e
-from controlplane.asks import asks_of, pods_selector, tolerates
-from controlplane.job import Phase
-from controlplane.lines import shape_of
-from controlplane.model import NodeInfo, Role, Scheduling
-from controlplane.queries import why
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.constraints import asks_of, pods_selector, tolerates
+from controlplane.model.phases import Phase
+from controlplane.model.spec import Role, Scheduling
+from controlplane.queries.queries import why
+from controlplane.state.queue_order import shape_of
 from tests.controlplane.specification import Given, spec, submit
 from tests.controlplane.test_scheduling_features import passed
 
@@ -28,7 +29,7 @@ def test_a_gang_keeps_to_nodes_with_the_labels_of_its_node_selector():
     assert given.job("j1").attempt.placement[0].node == "n2"
 
 
-def test_a_gang_that_suits_no_node_waits_and_is_told_so():
+def test_a_gang_that_suits_no_node_waits_with_that_reason():
     given = Given(reported("n1", {"disk": "hdd"}))
     given.when(submit("a", "j1", spec(roles=(role(nodeSelector={"disk": "ssd"}),))))
     passed(given)
@@ -78,12 +79,12 @@ def test_tolerations_become_what_the_scheduler_knows(toleration: dict, written: 
 def test_a_taint_is_tolerated_only_if_every_role_does():
     bears = role(tolerations=[{"key": "spot", "operator": "Exists"}])
     assert asks_of(spec(roles=(bears, role("PS", gpus=0)))).tolerates == ()
-    said = spec(roles=(bears,), scheduling=Scheduling(tolerates=("old",)))
-    assert asks_of(said).tolerates == ("old", "spot=*")
+    tolerant = spec(roles=(bears,), scheduling=Scheduling(tolerates=("old",)))
+    assert asks_of(tolerant).tolerates == ("old", "spot=*")
 
 
 @pytest.mark.parametrize(
-    ("wishes", "taint", "borne"),
+    ("tolerations", "taint", "borne"),
     [
         ((), "spot", False),
         (("spot",), "spot", True),
@@ -94,8 +95,8 @@ def test_a_taint_is_tolerated_only_if_every_role_does():
         (("*",), "anything=at-all", True),
     ],
 )
-def test_a_taint_is_borne_by_its_name_its_value_or_any(wishes, taint, borne):
-    assert tolerates(wishes, taint) is borne
+def test_a_taint_is_borne_by_its_name_its_value_or_any(tolerations, taint, borne):
+    assert tolerates(tolerations, taint) is borne
 
 
 def test_a_gang_goes_to_a_tainted_node_only_if_its_pods_bear_it():

@@ -2,9 +2,10 @@
 
 import pytest
 
-from controlplane import commands as c
 from controlplane.kinds.conditions import PLAIN, Style, replica_statuses, status, styled
-from controlplane.model import Cause, DoneWhen, Exit, RestartPolicy, RestartRule, RestartScope, Role
+from controlplane.model import commands as c
+from controlplane.model.failures import Cause, Exit
+from controlplane.model.spec import DoneWhen, RestartPolicy, RestartRule, RestartScope, Role
 from tests.controlplane.specification import (
     Given,
     exited,
@@ -19,8 +20,8 @@ ALONE = RestartPolicy(limit=2, scope=RestartScope.RANK)
 
 
 def conditions(given, style=PLAIN):
-    found = status(given.job(), style)["conditions"]
-    return [f"{x['type']}={x['status']}/{x['reason']}" for x in found]
+    shown = status(given.job(), style)["conditions"]
+    return [f"{x['type']}={x['status']}/{x['reason']}" for x in shown]
 
 
 def test_a_waiting_job_was_created_and_has_not_started():
@@ -61,7 +62,7 @@ def test_ranks_that_were_stopped_after_success_count_as_succeeded():
 
 def test_ranks_that_end_after_the_verdict_have_not_failed():
     given = running_job(spec(done_when=DoneWhen("Worker", first=True))).when(exited(0))
-    given.later(1).when(exited(1, None, message="DeadlineExceeded"))
+    given.later(1).when(exited(1, None, reason="DeadlineExceeded"))
     assert replica_statuses(given.job())["Worker"] == {"active": 0, "succeeded": 2, "failed": 0}
 
     given = running_job(spec(restart=RestartPolicy(limit=0))).later(5).when(exited(0, 1))
@@ -91,7 +92,7 @@ def test_a_rank_that_was_put_back_is_no_restart():
     assert conditions(given)[1:] == ["Running=True/JobRunning"]
 
 
-def test_a_failed_job_says_why_and_no_longer_runs():
+def test_a_failed_job_shows_why_and_no_longer_runs():
     given = running_job(spec(restart=RestartPolicy(limit=0))).later(5).when(exited(0, 1))
 
     assert conditions(given)[1:] == ["Running=False/JobRunning", "Failed=True/JobFailed"]
@@ -105,7 +106,7 @@ def test_a_failed_job_says_why_and_no_longer_runs():
     ("rule", "seen_running"),
     [(RestartRule.NEVER, True), (RestartRule.EXIT_CODE, False)],
 )
-def test_where_the_first_sight_is_a_failure_only_that_is_told(rule, seen_running):
+def test_where_the_first_observation_is_a_failure_only_that_is_reported(rule, seen_running):
     """The operators set Failed while they look at pods under ExitCode, and later under Never."""
     both = spec(
         roles=(Role(name="Worker", replicas=2, restart=rule),), done_when=DoneWhen("Worker")
@@ -114,7 +115,7 @@ def test_where_the_first_sight_is_a_failure_only_that_is_told(rule, seen_running
     given = placed_job(both).when(first_look)
     running = ["Running=False/JobRunning"] if seen_running else []
     assert conditions(given)[1:] == [*running, "Failed=True/JobFailed"]
-    # Under some operators a job is said to have run in any case, but for the same failures.
+    # Under some operators a job has the condition Running in any case, but for the same failures.
     assert conditions(given, Style(runs_first=True))[1:] == [*running, "Failed=True/JobFailed"]
 
     later = running_job(both).later(5).when(exited(0, 1))
@@ -134,7 +135,7 @@ def test_a_failed_role_that_is_looked_at_first_hides_what_runs():
     assert conditions(given, ordered)[1:] == ["Failed=True/JobFailed"]
 
 
-def test_suspension_and_resumption_are_told_in_order():
+def test_suspension_and_resumption_are_reported_in_order():
     asleep = c.SuspendJob(id="s", namespace="default", name="train")
     given = running_job().later(5).when(asleep)
     assert conditions(given)[1:] == ["Running=False/JobSuspended", "Suspended=True/JobSuspended"]
@@ -152,7 +153,7 @@ def test_suspension_and_resumption_are_told_in_order():
     assert conditions(given)[1:] == ["Suspended=False/JobResumed", "Running=True/JobRunning"]
 
 
-def test_a_job_that_never_ran_does_not_say_so_when_it_is_resumed():
+def test_a_job_that_never_ran_has_no_running_condition_when_it_is_resumed():
     asleep = c.SuspendJob(id="s", namespace="default", name="train")
     awake = c.ResumeJob(id="r", namespace="default", name="train")
     given = placed_job().later(5).when(asleep)
@@ -161,7 +162,7 @@ def test_a_job_that_never_ran_does_not_say_so_when_it_is_resumed():
     assert conditions(given)[1:] == ["Suspended=False/JobResumed"]
 
 
-def test_a_resumed_job_that_ends_before_it_runs_again_still_says_that_it_ran():
+def test_a_resumed_job_that_ends_before_it_runs_again_still_shows_that_it_ran():
     given = running_job().later(5).when(c.SuspendJob(id="s", namespace="default", name="train"))
     given.when(c.ReportRanks(job="j1", attempt=1, gone=(0, 1)))
     given.when(c.ResumeJob(id="r", namespace="default", name="train"))
@@ -176,7 +177,7 @@ def test_a_resumed_job_that_ends_before_it_runs_again_still_says_that_it_ran():
     ]
 
 
-def test_some_operators_tell_of_running_in_any_case():
+def test_some_operators_report_running_in_any_case():
     given = placed_job().when(exited(0), exited(1))
 
     assert conditions(given)[1:] == ["Succeeded=True/JobSucceeded"]
@@ -184,7 +185,7 @@ def test_some_operators_tell_of_running_in_any_case():
     assert [x["type"] for x in always][1:] == ["Succeeded", "Running"]
 
 
-def test_a_rank_that_is_told_to_go_counts_as_failed():
+def test_a_rank_that_is_asked_to_leave_counts_as_failed():
     leaving = (Exit(1, None, Cause.EVICTION),)
     given = running_job(spec(restart=ALONE)).when(
         c.ReportRanks(job="j1", attempt=1, leaving=leaving)

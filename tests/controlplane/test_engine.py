@@ -1,17 +1,19 @@
 """The loop: log first, effects read off the state, questions between steps."""
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import Killed, SimpyClock, as_process
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane import replay, state
-from controlplane.effects import LaunchGang, StopGang, Survey
-from controlplane.engine import COMMANDS_PER_STEP_MAX, Engine, EngineOptions
-from controlplane.errors import LogConflict, LogUnavailable, Rejected
-from controlplane.image import Receipt
-from controlplane.model import NodeInfo
-from controlplane.replay import rebuild, state_hash, take_snapshot
-from simulator.virtual_time import VirtualTime
+from adapters.clocks.simpy_clock import Killed, SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from controlplane.engine import COMMANDS_PER_APPEND_MAX, Engine, EngineOptions
+from controlplane.lifecycle.effects import LaunchGang, StopGang, Survey
+from controlplane.log import snapshots
+from controlplane.log.replay import rebuild
+from controlplane.log.snapshots import SnapshotEncoder, state_hash, take_snapshot
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.errors import LogConflict, LogUnavailable, Rejected
+from controlplane.state import state
+from controlplane.state.image import Receipt
+from simulator.kernel.virtual_time import VirtualTime
 from tests.controlplane.specification import exited, spec, submit
 from tests.scenarios.faulty_ports import Sleep
 from tests.scenarios.scenario import run_now
@@ -143,7 +145,7 @@ def test_all_that_arrive_together_share_one_append():
     assert len(setup.log.appends) == before + 1
 
 
-def test_all_who_come_during_an_append_are_met_by_the_next_step():
+def test_all_commands_that_arrive_during_an_append_are_taken_by_the_next_step():
     setup = Setup().ready()
     before = len(setup.log.appends)
     setup.submit(submit("first", "j1"))
@@ -158,7 +160,9 @@ def test_all_who_come_during_an_append_are_met_by_the_next_step():
 
 def test_one_step_takes_only_so_many_commands():
     setup = Setup().ready()
-    answers = [setup.submit(submit(f"job-{n}", f"j{n}")) for n in range(COMMANDS_PER_STEP_MAX + 10)]
+    answers = [
+        setup.submit(submit(f"job-{n}", f"j{n}")) for n in range(COMMANDS_PER_APPEND_MAX + 10)
+    ]
     before = len(setup.log.appends)
 
     setup.after(5)
@@ -169,7 +173,7 @@ def test_one_step_takes_only_so_many_commands():
 
 def test_what_comes_while_many_are_taken_in_waits_behind_them():
     setup = Setup().ready()
-    for n in range(2 * COMMANDS_PER_STEP_MAX):
+    for n in range(2 * COMMANDS_PER_APPEND_MAX):
         setup.submit(submit(f"job-{n}", f"j{n}"))
     setup.after(0.5)
     late = setup.submit(submit("late", "late"))
@@ -225,11 +229,11 @@ def test_of_many_answers_the_oldest_are_forgotten_together(monkeypatch):
 
     assert remembered == [f"cmd-j{n}" for n in range(3, 11)]
     assert again == answers[3]
-    # Who was forgotten is taken for somebody new, and finds the name taken by itself.
+    # A forgotten command counts as a new one, and its name is taken by its own job.
     assert isinstance(forgotten[0], Rejected)
 
 
-def test_a_refusal_is_told_and_not_recorded():
+def test_a_refusal_is_answered_and_not_recorded():
     setup = Setup().ready()
     end = len(setup.log.events)
 
@@ -240,7 +244,7 @@ def test_a_refusal_is_told_and_not_recorded():
     assert len(setup.log.events) == end
 
 
-def test_when_the_log_refuses_the_engine_stops_and_nobody_is_left_waiting():
+def test_when_the_log_refuses_the_engine_stops_and_no_caller_is_left_waiting():
     setup = Setup().ready()
     setup.log.refuses = LogUnavailable("the disk is full")
     answers = setup.submit(submit())
@@ -366,7 +370,7 @@ def test_a_restart_with_a_snapshot_and_without_gives_the_same_world():
     assert hashes == {state_hash(setup.engine.world)}
 
 
-def test_who_had_to_read_a_long_tail_spares_the_next_one_from_it():
+def test_a_start_that_read_a_long_tail_takes_a_snapshot_for_the_next_one():
     setup = Setup(snapshot_every=None).ready()
     for n in range(5):
         setup.submit(submit(f"job-{n}", f"j{n}"))
@@ -420,21 +424,21 @@ def test_every_start_is_in_the_log():
 
 
 def test_commands_are_met_while_a_large_snapshot_is_being_made(monkeypatch):
-    monkeypatch.setattr(replay, "SLICE_BYTES", 1)
+    monkeypatch.setattr(snapshots, "FRAME_ITEMS", 1)
     setup, answers, ahead = Setup(snapshot_every=6).ready(), [], []
-    go_on, save = replay.SnapshotInSlices.go_on, setup.log.save_snapshot
+    encode_more, save = SnapshotEncoder.encode_more, setup.log.save_snapshot
 
-    def go_on_and_submit(slicing):
-        # Somebody submits between the first slice and the last.
+    def encode_and_submit(encoder):
+        # A submission between the first frame and the last.
         if not answers:
             answers.append(setup.submit(submit("meanwhile", "jm")))
-        return go_on(slicing)
+        return encode_more(encoder)
 
     async def save_and_look(snapshot):
         ahead.append((len(answers[0]), setup.engine.world.position - snapshot.position))
         await save(snapshot)
 
-    monkeypatch.setattr(replay.SnapshotInSlices, "go_on", go_on_and_submit)
+    monkeypatch.setattr(SnapshotEncoder, "encode_more", encode_and_submit)
     monkeypatch.setattr(setup.log, "save_snapshot", save_and_look)
     for n in range(4):
         setup.submit(submit(f"job-{n}", f"j{n}"))

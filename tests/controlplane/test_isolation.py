@@ -2,27 +2,30 @@
 
 import pytest
 
-from adapters.instant_cluster import InstantCluster
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import Killed, SimpyClock, as_process
-from controlplane import commands as c
-from controlplane import engine as engine_module
-from controlplane import events as e
-from controlplane import initiative, reports
-from controlplane.effects import StopGang
+from adapters.clocks.simpy_clock import Killed, SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.workload import Workload, hints_of
+from controlplane.audit.redecide import redecide
+from controlplane.decisions import autonomous, reports
+from controlplane.decisions import step as step_module
+from controlplane.decisions.isolation import TEXT_LENGTH_MAX, bounded_text
 from controlplane.engine import Engine, EngineOptions
-from controlplane.errors import Rejected
-from controlplane.faults import TEXT_LENGTH_MAX, bounded_text
-from controlplane.image import Receipt
-from controlplane.job import Phase
-from controlplane.model import NodeInfo, Workload
-from controlplane.queries import why
-from controlplane.redeciding import redecide
-from controlplane.replay import rebuild, state_hash
-from controlplane.scheduling import cycle
-from controlplane.world import World
-from simulator.virtual_time import VirtualTime
+from controlplane.lifecycle.effects import StopGang
+from controlplane.log.replay import rebuild
+from controlplane.log.snapshots import state_hash
+from controlplane.messages import job_text
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.errors import Rejected
+from controlplane.model.phases import Phase
+from controlplane.queries.queries import why
+from controlplane.scheduling import scheduling_pass
+from controlplane.state.image import Receipt
+from controlplane.state.world import World
+from simulator.kernel.virtual_time import VirtualTime
 from tests.controlplane import specification
+from tests.instant_cluster import InstantCluster
 from tests.scenarios.scenario import run_now
 
 
@@ -93,7 +96,7 @@ class System:
 
 def submit(job, *, gpus=1, duration_s=60.0, **changes):
     work = Workload(duration_s=duration_s)
-    wanted = specification.spec(1, gpus, workload=work, **changes)
+    wanted = specification.spec(1, gpus, hints=hints_of(work), **changes)
     return specification.submit(job, job, wanted)
 
 
@@ -121,7 +124,7 @@ def test_a_report_that_raises_fails_its_job_and_no_other(monkeypatch, error):
     system.submit(*gangs("a", "b", "c"))
     with monkeypatch.context() as planted:
         planted.setattr(
-            "controlplane.decider.ranks_reported",
+            "controlplane.decisions.decider.ranks_reported",
             _of_job("b", reports.ranks_reported, error),
         )
         system.after(1)
@@ -138,7 +141,7 @@ def test_a_report_that_raises_fails_its_job_and_no_other(monkeypatch, error):
     assert (errored.where, errored.error) == ("decide ReportRanks", type(error).__name__)
     assert type(error).__name__ in why(system.world, failed).summary
     assert not system.deaths
-    assert not system.world.live, "its devices were given back"
+    assert not system.world.devices.live, "its devices were given back"
     system.check()
 
 
@@ -155,7 +158,9 @@ def test_what_is_due_and_raises_fails_its_job(monkeypatch):
     system = System().after(1)
     late = submit("b", duration_s=1e6, active_deadline_s=30.0)
     system.submit(*gangs("a"), late)
-    monkeypatch.setattr(initiative, "due", raising(initiative.due, "b", KeyError("due")))
+    monkeypatch.setattr(
+        autonomous, "fire_timers", raising(autonomous.fire_timers, "b", KeyError("due"))
+    )
     system.after(200)
 
     assert system.world.jobs["a"].phase is Phase.SUCCEEDED
@@ -169,14 +174,14 @@ def test_a_scheduling_pass_that_raises_fails_only_those_whose_data_makes_it_rais
     monkeypatch, jobs
 ):
     system = System(nodes=2).after(1)
-    look_at = cycle.Pass._look_at
+    look_at = scheduling_pass.Pass._try_to_start
 
     def planted(self, gang):
         if gang.id in jobs:
             raise IndexError(f"gang {gang.id}")
         return look_at(self, gang)
 
-    monkeypatch.setattr(cycle.Pass, "_look_at", planted)
+    monkeypatch.setattr(scheduling_pass.Pass, "_try_to_start", planted)
     answers = system.submit(*gangs(*"abcde"))
     system.after(100)
 
@@ -191,15 +196,15 @@ def test_a_scheduling_pass_that_raises_fails_only_those_whose_data_makes_it_rais
 
 def test_two_jobs_that_raise_only_together_cost_the_later_one_alone(monkeypatch):
     system = System(nodes=2).after(1)
-    run = cycle.Pass.run
+    run = scheduling_pass.Pass.run
 
     def planted(self):
-        waiting = {place.job for line in self.snapshot.world.waiting.values() for place in line}
+        waiting = {key.job for q in self.snapshot.cluster.queue_indexes.values() for key in q.order}
         if {"b", "d"} <= waiting:
             raise KeyError("b and d")
         return run(self)
 
-    monkeypatch.setattr(cycle.Pass, "run", planted)
+    monkeypatch.setattr(scheduling_pass.Pass, "run", planted)
     system.submit(*gangs(*"abcde"))
     system.after(100)
 
@@ -209,7 +214,7 @@ def test_two_jobs_that_raise_only_together_cost_the_later_one_alone(monkeypatch)
 
 def test_an_error_that_is_no_jobs_stops_the_engine_and_blames_none(monkeypatch):
     system = System().after(1)
-    monkeypatch.setattr(cycle.Pass, "run", lambda self: 1 / 0)
+    monkeypatch.setattr(scheduling_pass.Pass, "run", lambda self: 1 / 0)
     system.submit(*gangs("a", "b"))
     system.after(1)
 
@@ -254,7 +259,7 @@ def test_an_effect_that_raises_loses_no_other_effect(effect):
     assert system.world.jobs["a"].phase is Phase.SUCCEEDED
     assert system.world.jobs["c"].phase is Phase.SUCCEEDED
     assert system.world.jobs["b"].finished
-    assert not system.world.live
+    assert not system.world.devices.live
     assert not system.deaths
     thrown = {fault.where for fault in system.faults}
     assert thrown == {f"carry_out {effect}"}
@@ -268,21 +273,21 @@ def test_a_launch_that_raises_fails_the_job_with_the_error_as_facts():
 
     errored = next(event for event in system.events("b") if isinstance(event, e.JobErrored))
     assert errored == e.JobErrored("b", "carry_out LaunchGang", "OSError", "no LaunchGang", 1)
-    assert system.world.jobs["b"].message == "carry_out LaunchGang: OSError: no LaunchGang"
+    assert job_text(system.world.jobs["b"]) == "carry_out LaunchGang: OSError: no LaunchGang"
     assert system.world.jobs["a"].phase is Phase.SUCCEEDED
     system.check()
 
 
 def test_a_job_whose_wants_cannot_be_read_fails_alone(monkeypatch):
     system = System().after(1)
-    newly = engine_module.newly_wanted
+    newly = step_module.newly_wanted
 
     def planted(before, job):
         if job.id == "b" and not job.finished:
             raise IndexError("which rank?")
         return newly(before, job)
 
-    monkeypatch.setattr(engine_module, "newly_wanted", planted)
+    monkeypatch.setattr(step_module, "newly_wanted", planted)
     system.submit(*gangs(*"abc"))
     system.after(100)
 
@@ -294,7 +299,7 @@ def test_a_job_whose_wants_cannot_be_read_fails_alone(monkeypatch):
 def test_a_submission_that_raises_is_refused_and_the_engine_goes_on(monkeypatch):
     for error in (AssertionError("bug"), KeyError("kind")):
         system = System().after(1)
-        admit = "controlplane.decider.admit"
+        admit = "controlplane.decisions.decider.admit"
 
         def planted(world, command, error=error):
             if command.job == "b":
@@ -317,7 +322,7 @@ def test_a_request_that_raises_is_refused_and_leaves_the_job_alone(monkeypatch):
     system = System().after(1)
     system.submit(*gangs("a"))
     system.after(1)
-    monkeypatch.setattr("controlplane.decider._amend", lambda draft, command: 1 / 0)
+    monkeypatch.setattr("controlplane.decisions.decider._amend", lambda draft, command: 1 / 0)
     answers = system.submit(c.AmendJob(id="x", namespace="default", name="a", ttl_s=5.0))
     system.after(100)
 
@@ -330,7 +335,7 @@ def test_a_cancel_that_raises_ends_the_job_all_the_same(monkeypatch):
     system = System().after(1)
     system.submit(*gangs("a", "b"))
     system.after(1)
-    monkeypatch.setattr("controlplane.decider.settle", raising_settle("a"))
+    monkeypatch.setattr("controlplane.decisions.decider.settle", raising_settle("a"))
     answers = system.submit(c.CancelJob(id="x", namespace="default", name="a"))
     system.after(100)
 
@@ -376,13 +381,13 @@ def test_a_lost_node_fails_only_the_job_that_cannot_bear_it(monkeypatch):
 
 def test_a_job_that_stops_the_engine_twice_is_quarantined_and_the_third_leads(monkeypatch):
     system = System().after(1)
-    look_at = cycle.Pass._look_at
+    look_at = scheduling_pass.Pass._try_to_start
 
     def planted(self, gang):
         assert gang.id != "b", "placed twice"
         return look_at(self, gang)
 
-    monkeypatch.setattr(cycle.Pass, "_look_at", planted)
+    monkeypatch.setattr(scheduling_pass.Pass, "_try_to_start", planted)
     system.submit(*gangs(*"abc"))
     system.after(100)
 
@@ -413,15 +418,15 @@ def test_a_report_that_is_a_bug_quarantines_its_job_and_its_devices_come_back(mo
         assert report.job != "b" or world.jobs["b"].finished, "b again"
         return reported(world, report, now)
 
-    monkeypatch.setattr("controlplane.decider.ranks_reported", planted)
+    monkeypatch.setattr("controlplane.decisions.decider.ranks_reported", planted)
     system.submit(*gangs(*"abc"))
     system.after(1)
-    assert "b" in system.world.live or system.world.jobs["b"].quarantined
+    assert "b" in system.world.devices.live or system.world.jobs["b"].quarantined
     system.after(100)
 
     assert len(system.deaths) == 2
     assert system.world.jobs["b"].quarantined
-    assert not system.world.live
+    assert not system.world.devices.live
     assert system.world.jobs["c"].phase is Phase.SUCCEEDED
     monkeypatch.undo()
     system.check()
@@ -429,14 +434,14 @@ def test_a_report_that_is_a_bug_quarantines_its_job_and_its_devices_come_back(mo
 
 def test_an_error_while_an_event_is_applied_leaves_nothing_half_applied(monkeypatch):
     system = System().after(1)
-    follow = World._follow
+    follow = World._update_job
 
     def planted(self, before, after):
         if after.id == "b" and after.phase is Phase.STARTING:
             raise KeyError("index")
         follow(self, before, after)
 
-    monkeypatch.setattr(World, "_follow", planted)
+    monkeypatch.setattr(World, "_update_job", planted)
     system.submit(*gangs(*"abc"))
     system.after(1)
 
@@ -450,13 +455,13 @@ def test_an_error_while_an_event_is_applied_leaves_nothing_half_applied(monkeypa
 
 def test_deaths_are_remembered_by_the_log_and_not_by_the_process(monkeypatch):
     system = System().after(1)
-    look_at = cycle.Pass._look_at
+    look_at = scheduling_pass.Pass._try_to_start
 
     def planted(self, gang):
         assert gang.id != "b"
         return look_at(self, gang)
 
-    monkeypatch.setattr(cycle.Pass, "_look_at", planted)
+    monkeypatch.setattr(scheduling_pass.Pass, "_try_to_start", planted)
     system.submit(*gangs(*"ab"))
 
     async def once():
@@ -480,14 +485,14 @@ def test_deaths_are_remembered_by_the_log_and_not_by_the_process(monkeypatch):
 def test_another_bug_of_the_same_job_is_another_input(monkeypatch):
     system = System(resync_s=5.0).after(1)
     errors = [KeyError("one"), ValueError("two"), ValueError("three")]
-    follow = World._follow
+    follow = World._update_job
 
     def planted(self, before, after):
         if after.id == "a" and after.phase is Phase.RUNNING and errors:
             raise errors.pop(0)
         follow(self, before, after)
 
-    monkeypatch.setattr(World, "_follow", planted)
+    monkeypatch.setattr(World, "_update_job", planted)
     system.submit(*gangs("a"))
     system.after(30)
 
@@ -523,7 +528,7 @@ def test_a_quarantined_job_can_only_be_deleted(monkeypatch):
     system.submit(c.DeleteJob(id="6", **whose))
     system.after(10)
     assert "a" not in system.world.jobs
-    assert not system.world.quarantined
+    assert not system.world.phases.quarantined
     system.check()
 
 
@@ -558,7 +563,7 @@ def test_an_observer_that_raises_stops_nothing():
     assert {fault.where for fault in system.faults} == {"on_recorded"}
 
 
-def test_what_an_error_says_is_bounded_and_printable():
+def test_the_text_of_an_error_is_bounded_and_printable():
     class Unprintable(Exception):
         def __str__(self):
             raise ValueError

@@ -2,12 +2,12 @@
 
 import pytest
 
-from controlplane.errors import Rejected
-from controlplane.job import Phase
-from controlplane.lines import shape_of
-from controlplane.model import NodeInfo
-from controlplane.node_affinity import affinity_of, suits
-from controlplane.unheeded_constraints import refusal
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.errors import Rejected
+from controlplane.model.node_affinity import affinity_of, suits
+from controlplane.model.phases import Phase
+from controlplane.model.unsupported_constraints import refusal
+from controlplane.state.queue_order import shape_of
 from tests.controlplane.specification import Given, spec, submit
 from tests.controlplane.test_asks import reported, role
 from tests.controlplane.test_scheduling_features import passed
@@ -52,7 +52,7 @@ def named(operator, *values):
         ([{}], {"gpu": "H100"}, False),
     ],
 )
-def test_a_node_suits_as_kubernetes_says(terms, labels, expected):
+def test_a_node_suits_under_the_rules_of_kubernetes(terms, labels, expected):
     affinity = affinity_of(spec(roles=(role(affinity=node_affinity(*terms)),)))
     assert suits(affinity, NodeInfo("n1", 8, labels=labels)) is expected
 

@@ -7,18 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controlplane.model import Scheduling
-from controlplane.scheduling.cycle import Pass
-from controlplane.scheduling.decisions import Decision, Start
+from controlplane.disciplines.registry import DISCIPLINES
+from controlplane.model.policy import Policy, Queue
+from controlplane.model.spec import Scheduling
+from controlplane.scheduling.decisions import SchedulingDecision, Start
+from controlplane.scheduling.scheduling_pass import Pass
 from controlplane.scheduling.snapshot import Snapshot
-from controlplane.sharing import Discipline, Policy, Queue
 from tests.controlplane.scheduling_worlds import QUEUES, Sandbox, clusters, policies, specs, trees
 from tests.controlplane.specification import spec
 
 EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "40"))
 
 
-def decided(box: Sandbox) -> list[Decision]:
+def decided(box: Sandbox) -> list[SchedulingDecision]:
     """One pass that also explains; each job is in one decision of it."""
     decisions = Pass(Snapshot(box.world), lambda job, code: True).run()
     jobs = Counter(decision.job for decision in decisions)
@@ -27,7 +28,7 @@ def decided(box: Sandbox) -> list[Decision]:
 
 
 def test_a_group_in_two_queues_starts_once_where_one_of_them_back_fills():
-    easy = Queue("easy", discipline=Discipline.EASY_BACKFILL)
+    easy = Queue("easy", discipline="easy")
     box = Sandbox([(8, ""), (8, "")], [easy, Queue("plain")], Policy())
     member = Scheduling(group="g", group_size=2, estimate_s=10.0)
     asks = Scheduling(estimate_s=1_000.0)
@@ -51,7 +52,7 @@ asked = st.tuples(
 )
 
 
-@given(st.lists(st.sampled_from(Discipline), min_size=4, max_size=4),
+@given(st.lists(st.sampled_from(DISCIPLINES.names), min_size=4, max_size=4),
        st.lists(asked, min_size=4, max_size=14), st.data())  # fmt: skip
 @settings(max_examples=5 * EXAMPLES, deadline=None)
 def test_no_job_of_a_group_is_in_two_decisions_of_a_pass(disciplines, jobs, data):
@@ -70,7 +71,7 @@ def test_no_job_of_a_group_is_in_two_decisions_of_a_pass(disciplines, jobs, data
 @given(clusters, trees(), policies(), st.lists(specs(), min_size=2, max_size=10), st.data())
 @settings(max_examples=2 * EXAMPLES, deadline=None)
 def test_no_job_is_in_two_decisions_of_a_pass(nodes, queues, policy, jobs, data):
-    lines = st.none() | st.sampled_from(Discipline)
+    lines = st.none() | st.sampled_from(DISCIPLINES.names)
     box = Sandbox(nodes, [replace(q, discipline=data.draw(lines)) for q in queues], policy)
     for number, job in enumerate(jobs):
         box.submit(f"j{number}", job)
@@ -82,6 +83,6 @@ def test_no_job_is_in_two_decisions_of_a_pass(nodes, queues, policy, jobs, data)
 def look_and_go_on(box: Sandbox, data) -> None:
     decided(box)
     box.one_pass()
-    running = sorted(job for queue in QUEUES for job in box.world.holders.get(queue, ()))
+    running = sorted(job for queue in QUEUES for job in box.world.devices.holders.get(queue, ()))
     if running and data.draw(st.booleans()):
         box.finish(data.draw(st.sampled_from(running)))

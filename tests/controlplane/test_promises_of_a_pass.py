@@ -1,20 +1,20 @@
-"""What random worlds found, each as small as it still fails: ceilings, shares, fences, repairs."""
+"""Failures of random worlds, each as small as it still fails: ceilings, shares, fences, repairs."""
 
 import pytest
 
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.initiative import one_pass
-from controlplane.model import NodeInfo, Repair, Role, Scheduling, TopologyAsk
-from controlplane.sharing import (
-    Discipline,
+from controlplane.decisions.autonomous import one_pass
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.policy import (
     FlavorQuota,
     Policy,
     Preempt,
     Queue,
-    QuotaModel,
     WithinQueue,
 )
+from controlplane.model.spec import Repair, Role, Scheduling, TopologyAsk
+from controlplane.scheduling.quota_models.quota_model import QUOTA_MODELS
 from tests.controlplane.specification import Given, node, on, spec, submit
 
 REPLACE = Scheduling(repair=Repair.REPLACE)
@@ -22,11 +22,11 @@ REPLACE = Scheduling(repair=Repair.REPLACE)
 
 def passed(given: Given) -> list[e.Event]:
     """One pass with growth, as the engine makes it."""
-    found: list[e.Event] = []
+    events: list[e.Event] = []
     for decided in one_pass(given.world, given.now):
         given.happened(*decided.events)
-        found += decided.events
-    return found
+        events += decided.events
+    return events
 
 
 def comes_up(given: Given, job: str) -> None:
@@ -41,7 +41,7 @@ def loses(given: Given, name: str, job: str, *ranks: int) -> None:
 
 
 def used(given: Given, queue: str = "default") -> int:
-    return given.world.used.get(queue, 0)
+    return given.world.devices.used.get(queue, 0)
 
 
 def queue(name: str = "default", **fields: object) -> e.QueueDefined:
@@ -86,12 +86,12 @@ def test_growth_counts_what_a_repair_in_the_same_pass_took():
     given.when(submit("waits", "j3", spec(workers=1, gpus=1, queue="elsewhere")))
     given.when(c.ReportNode(node=NodeInfo("n3", 4)))
     kinds = [type(event) for event in passed(given)]
-    assert kinds == [e.RanksReplaced, e.GangHeld, e.RanksAdded]
+    assert kinds == [e.RanksReplaced, e.GangWaiting, e.RanksAdded]
     assert used(given) == 3 + 1
 
 
-@pytest.mark.parametrize("model", list(QuotaModel))
-def test_a_ceiling_counts_all_flavours_together(model: QuotaModel):
+@pytest.mark.parametrize("model", QUOTA_MODELS.names)
+def test_a_ceiling_counts_all_flavours_together(model: str):
     flavors = (FlavorQuota("A100", 4), FlavorQuota("V100", 4))
     kinds = [
         e.NodeReported(f"n-{kind}", NodeInfo(f"n-{kind}", 4, kind)) for kind in ("A100", "V100")
@@ -109,19 +109,19 @@ def test_a_ceiling_counts_all_flavours_together(model: QuotaModel):
     assert used(given) == 4
 
 
-@pytest.mark.parametrize("model", [QuotaModel.CLASSIC, QuotaModel.FAIR])
-def test_a_wish_for_a_flavour_counts_in_the_quota_for_all_where_none_is_by_flavour(model):
+@pytest.mark.parametrize("model", ["quota_classic", "quota_fair"])
+def test_a_requested_flavor_counts_in_the_common_quota_where_there_is_none_by_flavor(model):
     given = Given(
         e.NodeReported("n1", NodeInfo("n1", 8, "V100")),
-        e.PolicySet(Policy(model=model, discipline=Discipline.FIFO_FIT)),
+        e.PolicySet(Policy(model=model, discipline="fit")),
         queue("lab", nominal=2),
         queue("team", parent="lab", nominal=2),
         queue("alone", nominal=2),
     )
-    wish = Scheduling(flavors=("V100",))
+    scheduling = Scheduling(flavors=("V100",))
     for name in ("team", "alone"):
         for i in range(5):
-            one = spec(workers=1, gpus=1, queue=name, scheduling=wish)
+            one = spec(workers=1, gpus=1, queue=name, scheduling=scheduling)
             given.when(submit(f"{name}-{i}", f"{name}-{i}", one))
     passed(given)
     assert (used(given, "team"), used(given, "alone")) == (4, 2)
@@ -133,7 +133,7 @@ def test_a_wish_for_a_flavour_counts_in_the_quota_for_all_where_none_is_by_flavo
 def test_a_share_that_is_promised_is_not_given_to_another():
     """One waits for a victim's part of a device, and the rest of that device is its own, too."""
     rules = Preempt(within_queue=WithinQueue.LOWER)
-    given = Given(e.PolicySet(Policy(discipline=Discipline.FIFO_FIT, preempt=rules)), node("n1", 1))
+    given = Given(e.PolicySet(Policy(discipline="fit", preempt=rules)), node("n1", 1))
     small = (Role(name="Worker", gpu_share=500),)
     large = (Role(name="Worker", gpu_share=800),)
     given.when(submit("low", "j1", spec(roles=small)))
@@ -143,7 +143,7 @@ def test_a_share_that_is_promised_is_not_given_to_another():
         submit("late", "j3", spec(roles=small)),
     )
     passed(given)
-    assert given.job("j2").held == "waiting_for_victims"
+    assert given.job("j2").wait_reason == "waiting_for_victims"
     assert given.job("j3").attempt is None
     given.when(c.ReportRanks(job="j1", attempt=1, gone=(0,)))
     passed(given)

@@ -7,23 +7,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controlplane import codec
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.decider import decide
-from controlplane.draft import Decided
-from controlplane.effects import LaunchGang, StopGang, wanted
-from controlplane.enactment import enact
-from controlplane.errors import Rejected
-from controlplane.folding import fold
-from controlplane.job import Phase
-from controlplane.model import (
-    Cause,
+from controlplane.decisions.decider import decide
+from controlplane.decisions.scheduling_events import enact
+from controlplane.disciplines.registry import DISCIPLINES
+from controlplane.lifecycle.draft import Decision
+from controlplane.lifecycle.effects import LaunchGang, StopGang, wanted
+from controlplane.lifecycle.timers import fire_timers
+from controlplane.log import codec
+from controlplane.log.fold import fold
+from controlplane.log.replay import Rebuilt, open_snapshot
+from controlplane.log.snapshots import state_hash, take_snapshot
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.errors import Rejected
+from controlplane.model.failures import Cause, Exit
+from controlplane.model.phases import Phase
+from controlplane.model.policy import Policy, Preempt, Queue, WithinQueue
+from controlplane.model.rows import GENESIS
+from controlplane.model.spec import (
     CleanPods,
     DoneWhen,
-    Exit,
     JobSpec,
-    NodeInfo,
     Repair,
     RestartPolicy,
     RestartRule,
@@ -31,15 +36,13 @@ from controlplane.model import (
     Role,
     Scheduling,
 )
-from controlplane.replay import Rebuilt, open_snapshot, state_hash, take_snapshot
-from controlplane.scheduling.cycle import decide_pass
-from controlplane.scheduling.growth import grow
+from controlplane.scheduling.cache import SchedulerCache
+from controlplane.scheduling.scheduling_pass import Pass
 from controlplane.scheduling.snapshot import Snapshot
-from controlplane.settling import due
-from controlplane.sharing import Discipline, Policy, Preempt, Queue, WithinQueue
-from controlplane.state import State
-from controlplane.world import World
+from controlplane.state.state import State
+from controlplane.state.world import World
 from tests.controlplane.specification import spec
+from tests.gangs import is_elastic
 
 JOBS = ["ja", "jb", "jc", "jd"]
 NODES = ["n1", "n2"]
@@ -52,7 +55,7 @@ WAYS_OF_WORKERS: list[dict[str, object]] = [
     {},
     {},
     {"min_replicas": 0, "max_replicas": 3},
-    {"expendable": True},
+    {"optional": True},
 ]
 
 
@@ -66,7 +69,7 @@ def some_spec(dice: Random) -> JobSpec:
         name="PS",
         replicas=dice.randint(0, 1),
         restart=rule,
-        serves=True,
+        is_server=True,
         starts_after=dice.choice(["", "", "Worker"]),
     )
     return spec(
@@ -111,7 +114,7 @@ def some_request(dice: Random) -> c.AnyCommand:
 
 def some_policy(dice: Random) -> Policy:
     return Policy(
-        discipline=dice.choice(list(Discipline)),
+        discipline=dice.choice(DISCIPLINES.names),
         preempt=Preempt(within_queue=dice.choice(list(WithinQueue))),
         ageing_per_hour=dice.choice([0.0, 10.0]),
         quarantine_after=dice.choice([None, 3]),
@@ -189,19 +192,34 @@ class Live:
 
     def __init__(self) -> None:
         self.world = World()
+        self.cache = SchedulerCache()
         self.log: list[e.Recorded] = []
         self.now = 0.0
         self.ends: dict[str, Phase] = {}
 
-    def record(self, events: Decided) -> None:
+    def give(self, command: c.AnyCommand) -> None:
+        """A step with one command."""
+        self.record(decide(self.world, command, self.now), command)
+
+    def record(self, events: Decision, command: c.AnyCommand | None = None) -> None:
         """As the engine does it: together, and not folded again if the decision knows the job."""
-        after = self.world.position + 1
-        batch = [e.Recorded(i, self.now, event) for i, event in enumerate(events, after)]
+        batch = self.enveloped(events, command)
         if batch:
             self.world.apply_together(batch, events.outcome)
         self.log += batch
         for event in events:
             self._note_ends(event)
+
+    def enveloped(self, events: Decision, command: c.AnyCommand | None) -> list[e.Recorded]:
+        """The events as the only ones of a step."""
+        envelope = {"step": self.world.step + 1}
+        if command is not None:
+            name = type(command).__name__
+            envelope |= {"cause": command.id, "command": name, "ordinal": 1}
+        return [
+            e.Recorded(i, self.now, event, **envelope)
+            for i, event in enumerate(events, self.world.position + 1)
+        ]
 
     def _note_ends(self, event) -> None:
         """One terminal state ever, for every job id."""
@@ -221,30 +239,29 @@ class Live:
         elif isinstance(thing, float):
             self.now += thing
             while (job := self.world.next_due(self.now)) is not None:
-                events = due(job, self.now, self.world.position)
+                events = fire_timers(job, self.now, self.world.position)
                 assert events, job
                 self.record(events)
         else:
             if isinstance(thing, c.ReportRanks):
                 thing = self.about_now(thing)
             try:
-                self.record(decide(self.world, thing, self.now))
+                self.give(thing)
             except Rejected:
                 pass
 
     def look(self) -> None:
         """A scheduling pass, as the engine does it."""
-        snapshot = Snapshot(self.world, self.now)
-        decisions = decide_pass(snapshot, lambda job, code: job.held != code)
+        snapshot = Snapshot(self.world, self.now, self.cache)
+        decisions = Pass(snapshot, lambda job, code: job.wait_reason != code).run()
         for decision in decisions:
             self.record(enact(self.world, decision, self.now))
-        self.record(Decided([*grow(snapshot, decisions)]))
 
     def scale(self) -> None:
-        """Somebody makes every running elastic gang larger, or small again."""
+        """A user makes every running elastic gang larger, or small again."""
         for job in list(self.world.jobs.values()):
             role = job.spec.roles[-1]
-            if job.phase is Phase.RUNNING and role.is_elastic:
+            if job.phase is Phase.RUNNING and is_elastic(role):
                 replicas = role.replicas % 3 + 1
                 self.do(
                     c.ScaleJob(namespace="ns", name=job.name, role=role.name, replicas=replicas)
@@ -256,14 +273,13 @@ class Live:
         return replace(report, attempt=number + report.attempt)
 
     def cooperate(self, how) -> None:
-        """A cluster that does as it is told, so that jobs get anywhere at all."""
+        """A cluster that carries everything out, so that jobs make progress."""
         for job in list(self.world.jobs.values()):
             effect, attempt = wanted(job), job.attempt
             if effect is None or attempt is None:
                 continue
             for run in {rank.incarnation for rank in attempt.ranks}:
-                report = self.willing_report(job, attempt, run, how)
-                self.record(decide(self.world, report, self.now))
+                self.give(self.willing_report(job, attempt, run, how))
 
     def willing_report(self, job, attempt, run, how) -> c.ReportRanks:
         about = {"job": job.id, "attempt": attempt.number, "incarnation": run}
@@ -279,7 +295,7 @@ class Live:
 
 def run(seed: int) -> Live:
     live = Live()
-    live.record(Decided([e.QueueDefined(Queue("q2")), e.NodeReported("n1", NodeInfo("n1", 8))]))
+    live.record(Decision([e.QueueDefined(Queue("q2")), e.NodeReported("n1", NodeInfo("n1", 8))]))
     for thing in history(seed):
         live.do(thing)
         live.world.check()
@@ -288,7 +304,7 @@ def run(seed: int) -> Live:
 
 def replayed(rows, early=None):
     """The world after some rows, from the beginning or from a snapshot."""
-    world, digest, _ = early or Rebuilt(World(), codec.GENESIS)
+    world, digest, _ = early or Rebuilt(World(), GENESIS)
     return Rebuilt(world, fold(world, rows, digest))
 
 
@@ -296,11 +312,11 @@ def replayed(rows, early=None):
 @given(seeds)
 def test_invariants_hold_and_replay_equals_the_live_state(seed):
     live = run(seed)
-    rows = codec.to_rows(live.log, codec.GENESIS)
+    rows = codec.to_rows(live.log, GENESIS)
 
     rebuilt = replayed(rows)
     bare = State()
-    fold(bare, rows, codec.GENESIS)
+    fold(bare, rows, GENESIS)
 
     rebuilt.world.check()
     assert state_hash(rebuilt.world) == state_hash(live.world) == state_hash(bare)
@@ -310,7 +326,7 @@ def test_invariants_hold_and_replay_equals_the_live_state(seed):
 @given(seeds, st.floats(0, 1))
 def test_a_snapshot_and_its_tail_equal_the_whole_log(seed, share):
     live = run(seed)
-    rows = codec.to_rows(live.log, codec.GENESIS)
+    rows = codec.to_rows(live.log, GENESIS)
     cut = int(len(rows) * share)
     early = replayed(rows[:cut])
 
@@ -324,11 +340,11 @@ def test_a_snapshot_and_its_tail_equal_the_whole_log(seed, share):
 def test_the_same_history_gives_the_same_bytes(seed):
     one, other = run(seed), run(seed)
 
-    assert codec.to_rows(one.log, codec.GENESIS) == codec.to_rows(other.log, codec.GENESIS)
+    assert codec.to_rows(one.log, GENESIS) == codec.to_rows(other.log, GENESIS)
 
 
 @given(seeds)
-def test_a_report_told_twice_says_nothing_new(seed):
+def test_a_repeated_report_changes_nothing(seed):
     live = run(seed)
     report = live.about_now(some_report(Random(seed)))
     live.record(decide(live.world, report, live.now))
@@ -360,11 +376,11 @@ def test_with_a_willing_cluster_every_job_comes_to_an_end(seed):
 
 
 @given(seeds)
-def test_what_is_wanted_is_told_by_the_state_alone(seed):
+def test_what_is_wanted_follows_from_the_state_alone(seed):
     live = run(seed)
     twin = World(live.world.image())
 
     for job in live.world.jobs.values():
         effect = wanted(job)
         assert effect == wanted(twin.jobs[job.id])
-        assert isinstance(effect, LaunchGang | StopGang) == (job.id in live.world.live)
+        assert isinstance(effect, LaunchGang | StopGang) == (job.id in live.world.devices.live)

@@ -1,4 +1,4 @@
-"""Whoever was evicted gets a second chance; protection ends by itself; surplus may go meanwhile."""
+"""An evicted job is protected later; protection ends by itself; surplus may go meanwhile."""
 
 from itertools import pairwise
 
@@ -8,23 +8,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controlplane import events as e
-from controlplane.job import Phase
-from controlplane.model import DoneWhen, JobSpec, NodeInfo, Role, Scheduling
-from controlplane.sharing import (
-    Discipline,
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.phases import Phase
+from controlplane.model.policy import (
     Policy,
     Preempt,
     Queue,
-    QuotaModel,
     Reclaim,
     WithinQueue,
 )
+from controlplane.model.spec import DoneWhen, JobSpec, Role, Scheduling
 from tests.controlplane.instant_world import Arrival, job, run
 from tests.controlplane.scheduling_worlds import Sandbox
 
 LOWER = Preempt(within_queue=WithinQueue.LOWER)
-EVICTS = Policy(discipline=Discipline.FIFO_FIT, preempt=LOWER, records_reasons=False)
+EVICTS = Policy(discipline="fit", preempt=LOWER, records_reasons=False)
 
 
 def ran(policy: Policy, arrivals: list[Arrival]) -> list[e.Recorded]:
@@ -62,7 +61,7 @@ def test_the_next_run_after_an_eviction_is_safe_for_twice_as_long():
     assert lost(eager, "small") == pytest.approx([10.0] * 8)
 
 
-def test_whoever_waits_is_looked_at_when_the_protection_ends():
+def test_waiting_jobs_are_considered_when_the_protection_ends():
     policy = replace(EVICTS, protected_s=30.0)
     events = ran(policy, [Arrival(0.0, "small", job(gpus=4, runs_s=1_000.0)), large("large", 5.0)])
     # Nothing else happens at 30 s than that.
@@ -96,9 +95,9 @@ def test_a_job_loses_less_than_twice_its_length(length, gaps):
     for number, gap in enumerate(gaps):
         at += gap
         arrivals.append(large(f"large-{number}", at, 0.25))
-    found = lost(ran(EVICTS, arrivals), "small")
-    assert sum(found) < 2 * length + 1e-6
-    assert all(b >= 2 * a * (1 - 1e-9) for a, b in pairwise(found))
+    losses = lost(ran(EVICTS, arrivals), "small")
+    assert sum(losses) < 2 * length + 1e-6
+    assert all(b >= 2 * a * (1 - 1e-9) for a, b in pairwise(losses))
 
 
 def elastic(queue: str, replicas: int, fewest: int, priority: int = 0) -> JobSpec:
@@ -111,8 +110,8 @@ def plain(queue: str, gpus: int, priority: int = 0) -> JobSpec:
     return JobSpec(roles=(role,), done_when=DoneWhen("worker"), queue=queue, priority=priority)
 
 
-def test_who_is_safe_still_gives_what_it_can_do_without():
-    policy = Policy(discipline=Discipline.FIFO_FIT, preempt=LOWER, protected_s=1e6)
+def test_a_protected_job_still_gives_up_its_surplus():
+    policy = Policy(discipline="fit", preempt=LOWER, protected_s=1e6)
     box = Sandbox([(4, "a")], [Queue("q")], policy)
     box.submit("elastic", elastic("q", 4, 2))
     box.settle()
@@ -121,25 +120,25 @@ def test_who_is_safe_still_gives_what_it_can_do_without():
     box.settle()
     assert box.world.jobs["urgent"].phase is Phase.RUNNING
     assert box.world.jobs["elastic"].phase is Phase.RUNNING
-    assert box.world.used["q"] == 4
+    assert box.world.devices.used["q"] == 4
     # The rest of it is safe.
     box.submit("more", plain("q", 1, priority=5))
     box.settle()
     assert box.world.jobs["more"].phase is Phase.QUEUED
 
 
-def test_surplus_of_the_own_queue_counts_once_beside_that_of_others():
+def test_surplus_of_the_own_queue_counts_once_besides_that_of_others():
     both = Preempt(within_queue=WithinQueue.LOWER, reclaim=Reclaim.ANY)
     queues = [
         Queue("lab"),
         Queue("mine", parent="lab", nominal=6, preempt=both),
         Queue("theirs", parent="lab", nominal=2),
     ]
-    box = Sandbox([(8, "a")], queues, Policy(discipline=Discipline.FIFO_FIT))
+    box = Sandbox([(8, "a")], queues, Policy(discipline="fit"))
     box.submit("elastic", elastic("mine", 4, 1))
     box.submit("guest", plain("theirs", 4))
     box.settle()
-    assert box.world.free.total == 0
+    assert box.world.devices.free.total == 0
     # Three of the elastic gang's four are surplus; two more are what the others borrow.
     box.submit("urgent", plain("mine", 5, priority=5))
     box.settle()
@@ -157,7 +156,7 @@ def test_priority_and_shares_together_do_not_go_round_in_circles():
         Queue("pool", parent="lab", nominal=3),
     ]
     # Without a second chance, so that it is the rule itself that ends it.
-    policy = replace(EVICTS, model=QuotaModel.FAIR, second_chance_s_max=0.0)
+    policy = replace(EVICTS, model="quota_fair", second_chance_s_max=0.0)
     box = Sandbox([(8, "a")], queues, policy)
     for name, queue, gpus, priority in [
         ("b1", "b", 1, 0),

@@ -1,17 +1,17 @@
 """Reasons name what is in the way, and how much is needed of it."""
 
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.model import Repair, Role, Scheduling
-from controlplane.queries import why
-from controlplane.sharing import Policy, Queue
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.policy import Policy, Queue
+from controlplane.model.spec import Repair, Role, Scheduling
+from controlplane.queries.queries import why
 from tests.controlplane.specification import Given, node, spec, submit
 from tests.controlplane.test_scheduling_features import passed, started
 
 
-def told(given: Given, job: str) -> str:
-    found = why(given.world, given.job(job))
-    return " / ".join([found.summary, *[reason.message for reason in found.reasons]])
+def explained(given: Given, job: str) -> str:
+    answer = why(given.world, given.job(job))
+    return " / ".join([answer.summary, *[reason.message for reason in answer.reasons]])
 
 
 def test_the_ceiling_of_a_cohort_is_not_blamed_on_its_queue():
@@ -19,32 +19,32 @@ def test_the_ceiling_of_a_cohort_is_not_blamed_on_its_queue():
     team = e.QueueDefined(Queue("team", parent="lab", nominal=8, gpus_max=6))
     given = Given(lab, team, node("n1", 8))
     given.when(submit("a", "j1", spec(workers=1, gpus=4, queue="team")))
-    assert "queue lab has 2 left of its 2" in told(given, "j1")
+    assert "queue lab has 2 left of its ceiling of 2" in explained(given, "j1")
 
 
-def test_a_job_that_waits_for_a_share_is_told_of_shares():
+def test_the_reason_of_a_job_that_waits_for_a_share_names_shares():
     share = (Role(name="Worker", gpu_share=700),)
     given = Given(node("n1", 1)).when(
         submit("a", "j1", spec(roles=share)), submit("b", "j2", spec(roles=share))
     )
     passed(given)
-    assert "a rank needs 0.7 of a GPU" in told(given, "j2")
-    assert " 0 GPUs" not in told(given, "j2")
+    assert "a rank needs 0.7 of a GPU" in explained(given, "j2")
+    assert " 0 GPUs" not in explained(given, "j2")
 
 
 def test_an_elastic_gang_needs_only_its_fewest_replicas():
     elastic = (Role(name="Worker", replicas=8, gpus=1, min_replicas=2),)
     given = Given(e.PolicySet(Policy()), node("n1", 1)).when(submit("a", "j1", spec(roles=elastic)))
-    assert "it needs 2 GPUs; 1 are free" in told(given, "j1")
-    assert "8 GPUs" not in told(given, "j1")
+    assert "it needs 2 GPUs; 1 are free" in explained(given, "j1")
+    assert "8 GPUs" not in explained(given, "j1")
 
 
-def test_a_gang_that_waits_for_a_lost_rank_says_so():
+def test_a_gang_that_waits_for_a_lost_rank_shows_it():
     given = Given(node("n1", 4), node("n2", 4))
     asks = Scheduling(repair=Repair.REPLACE)
     given.when(submit("a", "j1", spec(workers=2, gpus=4, scheduling=asks)))
     passed(given)
     started(given, "j1")
     given.when(c.ReportNodeLost(node="n2"))
-    assert "1 of 2 ranks run" in told(given, "j1")
-    assert "all ranks have started" not in told(given, "j1")
+    assert "1 of 2 ranks run" in explained(given, "j1")
+    assert "all ranks have started" not in explained(given, "j1")

@@ -2,15 +2,15 @@
 
 import pytest
 
-from controlplane import commands as c
-from controlplane.job import Phase
-from controlplane.model import Cause, Exit
+from controlplane.model import commands as c
+from controlplane.model.failures import Cause, Exit
+from controlplane.model.phases import Phase
 from tests.controlplane.specification import Given, node, spec, submit
 from tests.controlplane.test_scheduling_features import passed
 
 
 def refused(given, attempt):
-    exits = (Exit(0, None, Cause.REFUSED, "OutOfcpu: too little"),)
+    exits = (Exit(0, None, Cause.REFUSED, "too little", reason="OutOfcpu"),)
     given.when(c.ReportRanks(job="j1", attempt=attempt, exited=exits))
     given.when(c.ReportRanks(job="j1", attempt=attempt, gone=(0, 1)))
 
@@ -35,7 +35,7 @@ def test_a_gang_that_was_turned_down_is_tried_elsewhere_after_a_while(gpus):
     assert given.job().attempt.number == 3
 
 
-def test_a_gang_that_ran_since_is_shy_of_nobody():
+def test_a_gang_that_ran_since_avoids_no_node():
     given = Given(node("n1"), node("n2")).when(submit(of=spec(workers=1, gpus=4)))
     passed(given)
     first = given.job().attempt.placement[0].node

@@ -8,22 +8,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.attempt import HOLDING
-from controlplane.errors import Rejected
-from controlplane.job import ACTIVE, Phase
-from controlplane.job_life import grows
-from controlplane.model import DoneWhen, JobSpec, NodeInfo, Role, Scheduling, TopologyAsk
-from controlplane.queries import node_view, why
-from controlplane.requests import by_rank, of_rank, pod_requests, requests_of
-from controlplane.scheduling.cycle import Pass
-from controlplane.scheduling.decisions import Claim, Evict, Hold, Start
-from controlplane.scheduling.fitting import fit
+from controlplane.disciplines.registry import DISCIPLINES
+from controlplane.messages import wait_text
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.errors import Rejected
+from controlplane.model.phases import ACTIVE, WITH_DEVICES, Phase
+from controlplane.model.policy import Policy, Preempt, Queue, WithinQueue
+from controlplane.model.resources import by_rank, of_rank, pod_requests, requests_of
+from controlplane.model.spec import DoneWhen, JobSpec, Role, Scheduling, TopologyAsk, grows
+from controlplane.model.supplies import Supplies
+from controlplane.queries.queries import node_view, why
+from controlplane.scheduling.cluster_view import ClusterView
+from controlplane.scheduling.decisions import Claim, Evict, KeepWaiting, Start
+from controlplane.scheduling.placement.fit import fit
+from controlplane.scheduling.scheduling_pass import Pass
 from controlplane.scheduling.snapshot import Snapshot
-from controlplane.sharing import Discipline, Policy, Preempt, Queue, WithinQueue
-from controlplane.supplies import Supplies
-from controlplane.world import World
+from controlplane.state.world import World
 from tests.controlplane.scheduling_worlds import Sandbox, policies, trees
 from tests.controlplane.specification import Given, submit
 
@@ -58,19 +60,19 @@ def box_of(
 
 def started(box: Sandbox) -> dict[str, list[str]]:
     """Who starts in a pass, and on which nodes."""
-    found = [d for d in box.one_pass() if isinstance(d, Start)]
-    return {d.job: [slot.node for slot in d.fit.placement] for d in found}
+    starts = [d for d in box.one_pass() if isinstance(d, Start)]
+    return {d.job: [slot.node for slot in d.fit.placement] for d in starts}
 
 
 def check_amounts(world: World) -> None:
-    """Nobody was given what is not there. Counted by hand, rank by rank."""
+    """No job was given what does not exist. Counted by hand, rank by rank."""
     held: dict[tuple[str, str], int] = {}
     for each in world.jobs.values():
         if each.attempt is None:
             continue
         requests = requests_of(each.spec)
         for index, rank in enumerate(each.attempt.ranks):
-            if requests and rank.state in HOLDING:
+            if requests and rank.state in WITH_DEVICES:
                 for name, amount in of_rank(
                     each.spec, requests, index, len(each.attempt.ranks)
                 ).items():
@@ -120,7 +122,7 @@ def test_what_ends_gives_its_cores_back():
     box.finish("first")
     assert started(box) == {"second": ["n1"]}
     box.finish("second")
-    assert box.world.free.held == {}
+    assert box.world.devices.free.allocated == {}
 
 
 def test_a_launcher_goes_elsewhere_when_its_workers_fill_their_node():
@@ -129,7 +131,7 @@ def test_a_launcher_goes_elsewhere_when_its_workers_fill_their_node():
     assert started(box) == {"j": ["n2", "n1", "n1"]}
 
 
-def test_nodes_that_say_nothing_hold_as_much_as_one_likes():
+def test_nodes_without_declared_resources_are_unlimited():
     box = box_of(NodeInfo("n1", 8))
     box.submit("j", job(role(cpu="500", replicas=8, gpus=1)))
     assert started(box) == {"j": ["n1"] * 8}
@@ -188,18 +190,18 @@ def test_a_gang_that_was_scaled_holds_its_cores_until_it_has_stopped():
     box = box_of(node("n1", cpu=10))
     box.submit("j", job(role("a", "1"), role("b", "3")))
     box.settle()
-    assert box.world.free.left(0, "cpu") == 6_000
+    assert box.world.devices.free.left(0, "cpu") == 6_000
     box._do(c.ScaleJob(id="s", namespace="default", name="j", role="a", replicas=4))
     box.world.check()
-    assert box.world.free.left(0, "cpu") == 4_000
+    assert box.world.devices.free.left(0, "cpu") == 4_000
     box.settle()
-    assert box.world.free.held == {}
+    assert box.world.devices.free.allocated == {}
 
 
 # ---------------------------------------------------------------- who gives way, and who plans
 
 
-def test_who_holds_the_cores_gives_way_to_a_higher_priority():
+def test_the_holder_of_the_cores_is_preempted_by_a_higher_priority():
     lower = Policy(preempt=Preempt(within_queue=WithinQueue.LOWER))
     box = box_of(node("n1"), node("n2"), policy=lower)
     box.submit("low", job(role(cpu="3"), priority=0))
@@ -214,7 +216,7 @@ def test_who_holds_the_cores_gives_way_to_a_higher_priority():
 
 def test_of_very_many_only_those_go_whose_cores_are_needed():
     """More victims than are tried one by one."""
-    lower = Policy(preempt=Preempt(within_queue=WithinQueue.LOWER), discipline=Discipline.FIFO_FIT)
+    lower = Policy(preempt=Preempt(within_queue=WithinQueue.LOWER), discipline="fit")
     box = box_of(*[node(f"n{i}", gpus=0, cpu=20) for i in range(10)], policy=lower)
     for number in range(100):
         box.submit(f"low{number:03}", job(role(cpu="1", memory="1Mi")))
@@ -227,7 +229,7 @@ def test_of_very_many_only_those_go_whose_cores_are_needed():
     check_amounts(box.world)
 
 
-@pytest.mark.parametrize("discipline", [Discipline.EASY_BACKFILL, Discipline.CONSERVATIVE_BACKFILL])
+@pytest.mark.parametrize("discipline", ["easy", "conservative"])
 def test_planned_starts_look_at_cores(discipline):
     """The long one would take the cores for which the head waits; the short one is gone by then."""
     box = box_of(node("n1", cpu=4), policy=Policy(discipline=discipline))
@@ -245,8 +247,8 @@ def test_planned_starts_look_at_cores(discipline):
     assert started(box) == {"long": ["n1"]}
 
 
-@pytest.mark.parametrize("discipline", list(Discipline))
-def test_nobody_is_held_up_by_one_that_others_leave_no_cores(discipline):
+@pytest.mark.parametrize("discipline", DISCIPLINES.names)
+def test_a_job_without_free_cores_blocks_no_other(discipline):
     box = box_of(node("n1", cpu=4, others=2), policy=Policy(discipline=discipline))
     box.submit("big", job(role(cpu="4")))
     box.settle()
@@ -260,28 +262,31 @@ def test_nobody_is_held_up_by_one_that_others_leave_no_cores(discipline):
     assert phases["small"] in ACTIVE
 
 
-# ---------------------------------------------------------------- what is told
+# ---------------------------------------------------------------- reasons
 
 
 def test_why_names_the_node_and_what_it_has_left():
     box = box_of(node("n1", others=2.5), node("n2", others=3))
     box.submit("j", job(role(cpu="2", replicas=2, gpus=1)))
     box.one_pass()
-    found = why(box.world, box.world.jobs["j"])
-    assert found.reasons[0].code == "insufficient_capacity"
-    assert "each of 2 ranks needs 2 CPUs; n1 has 1.5 of 4 CPUs free" in found.reasons[0].message
-    assert found.reasons[0].by_domain == {"n1": "1.5 of 4 CPUs free", "n2": "1 of 4 CPUs free"}
-    decided = Pass(Snapshot(box.world), lambda job, code: True, everyone=False).run()
-    held = [d for d in decided if isinstance(d, Hold)]
-    assert "1.5 of 4 CPUs free" in held[0].reasons[0].message
+    answer = why(box.world, box.world.jobs["j"])
+    assert answer.reasons[0].code == "insufficient_capacity"
+    assert "each of 2 ranks needs 2 CPUs; n1 has 1.5 of 4 CPUs free" in answer.reasons[0].message
+    assert answer.reasons[0].by_domain == {"n1": "1.5 of 4 CPUs free", "n2": "1 of 4 CPUs free"}
+    decided = Pass(Snapshot(box.world), lambda job, code: True, explain_all=False).run()
+    held = [d for d in decided if isinstance(d, KeepWaiting)]
+    assert "1.5 of 4 CPUs free" in wait_text(held[0].reasons[0])
 
 
-def test_why_tells_when_no_single_resource_is_to_blame():
+def test_why_reports_when_no_single_resource_is_the_cause():
     box = box_of(node("n1", cpu=8, memory=2), node("n2", cpu=2, memory=32))
     box.submit("j", job(role(cpu="4", memory="8Gi")))
     box.one_pass()
-    found = why(box.world, box.world.jobs["j"]).reasons
-    assert any("enough CPUs and memory on some nodes, but not of all" in r.message for r in found)
+    reasons = why(box.world, box.world.jobs["j"]).reasons
+    assert any(
+        "some nodes have enough CPUs and memory, but too few have enough of all" in r.message
+        for r in reasons
+    )
 
 
 def test_a_gang_that_can_never_have_its_cores_is_refused():
@@ -290,7 +295,7 @@ def test_a_gang_that_can_never_have_its_cores_is_refused():
         e.NodeReported("n2", node("n2", gpus=4)),
         e.ClusterSurveyed(),
     )
-    for asked, told in [
+    for asked, message in [
         (job(role(cpu="5")), "a rank of worker needs 5 CPUs on one node; the most that a node has is 4"),
         (job(role(memory="17Gi")), "needs 17 GiB of memory on one node; the most that a node has is 16 GiB"),
         (job(role(cpu="2", replicas=5)), "5 ranks of worker need 2 CPUs, 1 GiB of memory each; the whole cluster has room for 4"),
@@ -299,7 +304,7 @@ def test_a_gang_that_can_never_have_its_cores_is_refused():
         with pytest.raises(Rejected) as refused:
             given_.when(submit(of=asked))
         assert refused.value.code == "can_never_fit"
-        assert told in str(refused.value)
+        assert message in str(refused.value)
     given_.when(submit(of=job(role(cpu="2", replicas=4))))
 
 
@@ -309,7 +314,7 @@ def test_before_every_node_is_known_nothing_is_refused():
     assert given_.job().phase is Phase.QUEUED
 
 
-def test_a_node_tells_what_it_has_and_what_is_left():
+def test_a_node_shows_what_it_has_and_what_is_free():
     box = box_of(node("n1", others=0.5))
     box.submit("j", job(role(cpu="1", memory="512Mi")))
     box.settle()
@@ -326,17 +331,19 @@ def test_supplies_are_requests_of_the_container_that_speaks():
     asked = Role(name="w", replicas=2, template={"spec": pod}, container="main")
     spec = job(asked, supplies=Supplies(resources={"cpu": "1500m", "rdma/hca": "1"}))
     assert requests_of(spec) == ({"cpu": 3000, "rdma/hca": 1},)
-    said = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "250m"}}}]}}
-    assert requests_of(replace(spec, roles=(replace(asked, template=said),))) == (
+    template = {
+        "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "250m"}}}]}
+    }
+    assert requests_of(replace(spec, roles=(replace(asked, template=template),))) == (
         {"cpu": 250, "rdma/hca": 1},
     )
     assert by_rank(spec, requests_of(spec)) == ({"cpu": 3000, "rdma/hca": 1},) * 2
 
 
-def test_what_a_pod_says_for_all_its_containers_counts_instead_of_theirs():
+def test_the_requests_of_a_pod_take_precedence_over_those_of_its_containers():
     pod = {"resources": {"requests": {"cpu": "2"}}, "overhead": {"cpu": "250m"}, "containers": [{"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}  # fmt: skip
-    found = {name: str(amount) for name, amount in pod_requests({"spec": pod}).items()}
-    assert found == {"cpu": "2250m", "memory": "1Gi"}
+    requests = {name: str(amount) for name, amount in pod_requests({"spec": pod}).items()}
+    assert requests == {"cpu": "2250m", "memory": "1Gi"}
 
 
 def test_what_no_door_would_let_in_today_counts_as_nothing():
@@ -355,7 +362,7 @@ memories = st.sampled_from(["1Gi", "2Gi", "5Gi"])
 
 @st.composite
 def nodes(draw):
-    found = []
+    drawn = []
     for number in range(draw(st.integers(1, 5))):
         info = node(
             f"n{number}",
@@ -366,8 +373,8 @@ def nodes(draw):
             rack=draw(st.sampled_from("ab")),
         )
         silent = draw(st.integers(0, 6)) == 0
-        found.append(replace(info, resources={}, used_by_others={}) if silent else info)
-    return found
+        drawn.append(replace(info, resources={}, used_by_others={}) if silent else info)
+    return drawn
 
 
 @st.composite
@@ -456,8 +463,8 @@ def test_a_gang_fits_if_there_is_any_way_to_place_it(infos, ranks):
     spec = job(*roles)
     box.submit("j", spec)
     gang = Snapshot(box.world).gang("j")
-    found = fit(box.world, box.world.free, gang)
-    assert (found is not None) == any(
+    fitted = fit(ClusterView(box.world), box.world.devices.free, gang)
+    assert (fitted is not None) == any(
         holds(infos, spec, where) for where in product(range(len(infos)), repeat=len(ranks))
     )
 

@@ -1,28 +1,27 @@
-"""Quotas of what pods request beside GPUs: kept, borrowed, taken back, and shared by what is dominant."""
+"""Quotas of what pods request besides GPUs: kept, borrowed, reclaimed, shared by dominant resource."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controlplane.model import DoneWhen, JobSpec, Role
-from controlplane.scheduling.cycle import Pass
-from controlplane.scheduling.decisions import Claim, Evict, Hold, Start
-from controlplane.scheduling.quota import RESOURCE
-from controlplane.scheduling.snapshot import Snapshot
-from controlplane.sharing import (
-    Discipline,
+from controlplane.messages import wait_text
+from controlplane.model.policy import (
     Policy,
     Preempt,
     Queue,
-    QuotaModel,
     Reclaim,
     ResourceQuota,
     WithinQueue,
 )
+from controlplane.model.spec import DoneWhen, JobSpec, Role
+from controlplane.scheduling.decisions import Claim, Evict, KeepWaiting, Start
+from controlplane.scheduling.quota.tree import RESOURCE
+from controlplane.scheduling.scheduling_pass import Pass
+from controlplane.scheduling.snapshot import Snapshot
 from tests.controlplane.scheduling_worlds import Sandbox
 
-FIT = Policy(discipline=Discipline.FIFO_FIT)
+FIT = Policy(discipline="fit")
 
 
 def job(queue: str, cpu: str, gpus: int = 1, memory: str = "1Gi", **more) -> JobSpec:
@@ -72,11 +71,13 @@ def test_idle_quota_is_borrowed_up_to_the_limit():
 def test_a_reason_names_the_resource_that_is_missing():
     box = Sandbox([(8, "")], [queue("a", 8, 4)], FIT)
     box.submit("big", job("a", "6"))
-    held = [d for d in Pass(Snapshot(box.world), lambda j, c: True).run() if isinstance(d, Hold)]
-    told = held[0].reasons[0]
-    assert told.code == "insufficient_quota"
-    assert "request 6 of cpu" in told.message
-    assert "4 more now" in told.message
+    held = [
+        d for d in Pass(Snapshot(box.world), lambda j, c: True).run() if isinstance(d, KeepWaiting)
+    ]
+    reason = held[0].reasons[0]
+    assert reason.code == "insufficient_quota"
+    assert "request 6 of cpu" in wait_text(reason)
+    assert "4 more now" in wait_text(reason)
 
 
 def test_victims_are_those_that_free_what_is_missing():
@@ -109,8 +110,8 @@ def test_borrowed_cpu_is_taken_back():
     assert box.evictions == 1
 
 
-@pytest.mark.parametrize("model", [QuotaModel.PROGRESSIVE, QuotaModel.FAIR])
-def test_the_dominant_resource_decides_who_is_next(model):
+@pytest.mark.parametrize("model", ["progressive_filling", "quota_fair"])
+def test_the_dominant_resource_decides_which_job_is_next(model):
     """One queue wants much CPU for each GPU, the other little: neither gets more than half of what
     it wants most. (As in the paper: 9 CPUs and 18 of memory, tasks of 1 and 4, and of 3 and 1.)
     """
@@ -124,8 +125,8 @@ def test_the_dominant_resource_decides_who_is_next(model):
     for number in range(10):
         box.submit(f"c{number}", job("cpu-hungry", "3", gpus=1))
         box.submit(f"g{number}", job("gpu-hungry", "1", gpus=4))
-    found = starts(box) if model is QuotaModel.FAIR else starts(box)[:5]
-    counts = {kind: sum(name.startswith(kind) for name in found) for kind in "cg"}
+    started = starts(box) if model == "quota_fair" else starts(box)[:5]
+    counts = {kind: sum(name.startswith(kind) for name in started) for kind in "cg"}
     assert counts == {"c": 2, "g": 3}
 
 

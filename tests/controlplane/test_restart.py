@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.model import RestartPolicy
-from controlplane.restart import JITTER_SHARE, retry_after
+from controlplane.lifecycle.restart import JITTER_SHARE, retry_after
+from controlplane.model.spec import RestartPolicy
 
 
 @given(st.integers(1, 10_000), st.text(max_size=20))

@@ -1,34 +1,39 @@
 """Shared devices, named devices, quarantine, drains, repair, reasons in the log: one by one."""
 
+from statistics import mean
+
 import pytest
 
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.enactment import enact
-from controlplane.job import Phase
-from controlplane.model import NodeInfo, Repair, Role, Scheduling, StartPolicy, TopologyAsk
-from controlplane.queries import why
-from controlplane.scheduling.cycle import Pass
-from controlplane.scheduling.fragmentation import by_size, figure
+from controlplane.decisions.scheduling_events import enact
+from controlplane.messages import job_text
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.phases import Phase, RankState
+from controlplane.model.policy import Policy, Preempt, Queue, WithinQueue
+from controlplane.model.reasons import CordonReason, JobRemovalReason, LossReason
+from controlplane.model.spec import Repair, Role, Scheduling, StartPolicy, TopologyAsk
+from controlplane.queries.queries import why
+from controlplane.scheduling.explain.fragmentation import by_size
+from controlplane.scheduling.scheduling_pass import Pass
 from controlplane.scheduling.snapshot import Snapshot
-from controlplane.scheduling.watchdog import held_waits
-from controlplane.sharing import Discipline, Policy, Preempt, Queue, QuotaModel, WithinQueue
-from controlplane.world import World
+from controlplane.state.world import World
+from tests.controlplane.held_waits import held_waits
 from tests.controlplane.specification import Given, node, spec, submit
 
 
 def passed(given: Given, *, everyone: bool = False) -> list[e.Event]:
     """One pass, and the events that come of it."""
-    found: list[e.Event] = []
+    recorded: list[e.Event] = []
 
     def explains(job, code):
-        return job.held != code
+        return job.wait_reason != code
 
-    for decision in Pass(Snapshot(given.world, given.now), explains, everyone=everyone).run():
+    for decision in Pass(Snapshot(given.world, given.now), explains, explain_all=everyone).run():
         events = enact(given.world, decision, given.now)
         given.happened(*events)
-        found += events
-    return found
+        recorded += events
+    return recorded
 
 
 def started(given: Given, job: str) -> None:
@@ -46,7 +51,7 @@ def test_ranks_share_a_device_and_leave_whole_nodes_whole():
     slots = [slot for job in ("j1", "j2") for slot in given.job(job).attempt.placement]
     assert {slot.node for slot in slots} == {"n1"}
     assert [slot.devices for slot in slots] == [(0,), (0,), (1,), (1,)]
-    assert given.world.free.shared == {0: {0: 800, 1: 800}}
+    assert given.world.devices.free.shared == {0: {0: 800, 1: 800}}
     given.when(submit("c", "j3", spec(workers=1, gpus=2)))
     passed(given)
     assert given.job("j3").attempt.placement[0].node == "n2"
@@ -80,7 +85,7 @@ def test_a_node_that_is_lost_too_often_is_put_in_quarantine():
     assert not given.world.nodes["n1"].cordoned
     given.later(60.0).when(c.ReportNodeLost(node="n1"), c.ReportNode(node=NodeInfo("n1", 8)))
     assert given.world.nodes["n1"].cordoned
-    assert "quarantine" in given.world.nodes["n1"].cordon_reason
+    assert given.world.nodes["n1"].cordon_reason is CordonReason.QUARANTINED
     given.when(c.UncordonNode(node="n1"))
     assert given.world.nodes["n1"].losses == ()
 
@@ -88,7 +93,7 @@ def test_a_node_that_is_lost_too_often_is_put_in_quarantine():
 def test_a_node_that_is_given_back_to_its_pool_was_not_lost():
     given = Given(e.PolicySet(Policy(quarantine_after=2)), node())
     for _ in range(4):
-        back = c.ReportNodeLost(node="n1", given_back=True)
+        back = c.ReportNodeLost(node="n1", reason=LossReason.GIVEN_BACK)
         given.when(back, c.ReportNode(node=NodeInfo("n1", 8)))
     assert not given.world.nodes["n1"].cordoned
     given.when(c.ReportNodeLost(node="n1"))
@@ -119,8 +124,18 @@ def test_a_lost_rank_is_replaced_and_the_others_run_on():
     assert [type(event) for event in events] == [e.RanksReplaced]
     assert given.job().attempt.placement[1].node == "n3"
     given.when(c.ReportRanks(job="j1", attempt=1, started=(1,), incarnation=1))
-    assert given.job().crippled_at is None
+    assert given.job().degraded_since is None
     assert given.job().restarts == ()
+
+
+def test_a_node_that_is_lost_again_takes_nothing_from_a_gang_that_it_left():
+    given = Given(node("n1"), node("n2"), node("n3"))
+    given.when(submit(of=spec(workers=2, gpus=8, scheduling=repaired())))
+    passed(given)
+    started(given, "j1")
+    given.when(c.ReportNodeLost(node="n2"), c.ReportNode(node=NodeInfo("n2", 8)))
+    assert given.job().attempt.ranks[1].state is RankState.LOST
+    given.when(c.ReportNodeLost(node="n2")).then_kinds(e.NodeLost)
 
 
 def test_a_gang_without_a_replacement_lets_go_in_the_end():
@@ -133,7 +148,7 @@ def test_a_gang_without_a_replacement_lets_go_in_the_end():
     given.later(299.0).when_time_comes().then()
     given.later(1.0).when_time_comes()
     assert given.job().phase is Phase.RESTARTING
-    assert "not replaced within 300 s" in given.job().message
+    assert "not replaced within 300 s" in job_text(given.job())
 
 
 def test_a_gang_bound_to_a_rack_without_room_starts_again_at_once():
@@ -176,18 +191,18 @@ def test_a_preempted_job_keeps_its_place_and_its_restarts():
     )
     passed(given)
     assert given.job("j1").restarts[0].cause.value == "preemption"
-    assert given.job("j3").held == "waiting_for_victims"
+    assert given.job("j3").wait_reason == "waiting_for_victims"
     given.when(c.ReportRanks(job="j1", attempt=1, gone=(0,)))
     assert given.job("j1").phase is Phase.QUEUED
-    assert [place[3] for place in given.world.waiting["default"]] == ["j3", "j1", "j2"]
+    assert [place[3] for place in given.world.waiting.keys("default")] == ["j3", "j1", "j2"]
     passed(given)
     assert given.job("j3").phase is Phase.STARTING
     assert given.job("j1").failures == 0
 
 
-def test_what_starts_in_a_pass_is_promised_to_nobody_else():
+def test_capacity_taken_by_a_start_is_promised_to_no_other_job():
     rules = Preempt(within_queue=WithinQueue.LOWER)
-    policy = Policy(preempt=rules, discipline=Discipline.FIFO_FIT)
+    policy = Policy(preempt=rules, discipline="fit")
     given = Given(e.PolicySet(policy), *(node(f"n{i}", 4) for i in (1, 2, 3)))
     for number in (2, 3):
         low = (Role(name="Worker", gpus=4, node=f"n{number}"),)
@@ -206,17 +221,17 @@ def test_what_starts_in_a_pass_is_promised_to_nobody_else():
 
 
 def test_a_reason_is_recorded_when_it_changes_and_not_again():
-    given = Given(e.PolicySet(Policy(discipline=Discipline.FIFO_FIT)), node())
+    given = Given(e.PolicySet(Policy(discipline="fit")), node())
     given.when(
         submit("a", "j1", spec(workers=1, gpus=6)), submit("b", "j2", spec(workers=1, gpus=4))
     )
     kinds = [type(event) for event in passed(given)]
-    assert kinds == [e.GangPlaced, e.GangHeld]
-    assert given.job("j2").held == "insufficient_capacity"
+    assert kinds == [e.GangPlaced, e.GangWaiting]
+    assert given.job("j2").wait_reason == "insufficient_capacity"
     assert passed(given) == []
 
 
-def test_why_tells_the_quota_of_a_tree():
+def test_why_shows_the_quota_of_a_tree():
     queues = [
         Queue("lab"),
         Queue("left", parent="lab", nominal=2),
@@ -228,20 +243,20 @@ def test_why_tells_the_quota_of_a_tree():
     passed(given)
     assert given.job("j1").phase is Phase.QUEUED or given.job("j2").phase is Phase.QUEUED
     waiting = next(j for j in ("j1", "j2") if given.job(j).phase is Phase.QUEUED)
-    told = why(given.world, given.job(waiting)).reasons[0]
-    assert (told.code, told.tier) == ("insufficient_quota", "quota")
-    assert told.needed is not None
-    assert told.available is not None
+    reason = why(given.world, given.job(waiting)).reasons[0]
+    assert (reason.code, reason.tier) == ("insufficient_quota", "quota")
+    assert reason.needed is not None
+    assert reason.available is not None
 
 
 def test_fragmentation_is_what_ranks_of_a_size_cannot_use():
     given = Given(node("n1", 8), node("n2", 8))
-    assert figure(given.world.free) == 0.0
+    assert mean(by_size(given.world.devices.free).values()) == 0.0
     given.when(
         submit("a", "j1", spec(workers=1, gpus=5)), submit("b", "j2", spec(workers=1, gpus=5))
     )
     passed(given)
-    sizes = by_size(given.world.free)
+    sizes = by_size(given.world.devices.free)
     assert sizes[1] == 0.0
     assert sizes[2] == 1 - 4 / 6
     assert sizes[4] == sizes[8] == 1.0
@@ -255,9 +270,9 @@ def test_a_policy_change_orders_the_line_anew():
         submit("a", "j1", spec(workers=1, gpus=8, scheduling=long)),
         submit("b", "j2", spec(workers=1, gpus=8, scheduling=short)),
     )
-    assert [place[3] for place in given.world.waiting["default"]] == ["j1", "j2"]
-    given.when(c.SetPolicy(policy=Policy(discipline=Discipline.STRICT_SHORTEST)))
-    assert [place[3] for place in given.world.waiting["default"]] == ["j2", "j1"]
+    assert [place[3] for place in given.world.waiting.keys("default")] == ["j1", "j2"]
+    given.when(c.SetPolicy(policy=Policy(discipline="sjf")))
+    assert [place[3] for place in given.world.waiting.keys("default")] == ["j2", "j1"]
 
 
 def test_memory_is_charged_by_the_device_that_is_there():
@@ -271,7 +286,7 @@ def test_memory_is_charged_by_the_device_that_is_there():
         passed(given)
         placed = [name for name in ("a", "b", "c") if given.job(name).attempt is not None]
         assert placed == ["a", "b"], limits
-        assert given.world.used_parts["default"] == 1_000
+        assert given.world.devices.used_parts["default"] == 1_000
 
 
 def test_another_kind_of_device_changes_what_memory_costs():
@@ -286,8 +301,8 @@ def test_another_kind_of_device_changes_what_memory_costs():
 
 def test_usage_fades_and_outlives_the_jobs_that_had_it():
     """A queue whose jobs are gone and forgotten still comes after one that had nothing."""
-    for model in (QuotaModel.PROGRESSIVE, QuotaModel.DESERVED, QuotaModel.FAIR, QuotaModel.CLASSIC):
-        policy = Policy(discipline=Discipline.FIFO_FIT, model=model, usage_halflife_s=1_000.0)
+    for model in ("progressive_filling", "deserved_plus_weight", "quota_fair", "quota_classic"):
+        policy = Policy(discipline="fit", model=model, usage_halflife_s=1_000.0)
         queues = [Queue("greedy", nominal=4), Queue("modest", nominal=4)]
         given = Given(
             e.PolicySet(policy),
@@ -299,13 +314,13 @@ def test_usage_fades_and_outlives_the_jobs_that_had_it():
         started(given, "old")
         given.later(500.0)
         given.when(c.ReportRanks(job="old", attempt=1, exited=(c.Exit(0, 0),)))
-        given.happened(e.JobRemoved("old", "deleted"))
+        given.happened(e.JobRemoved("old", JobRemovalReason.DELETED))
         gpu_s, _ = given.world.usage["greedy"]
         assert gpu_s == pytest.approx(4 * 500.0)
         twin = World(given.world.image())
         assert twin.usage == given.world.usage
         given.later(1_000.0)
-        assert Snapshot(given.world, given.now).had_lately("greedy") == pytest.approx(1_000.0)
+        assert Snapshot(given.world, given.now).decayed_usage("greedy") == pytest.approx(1_000.0)
         # Both ask for all there is; who had less lately gets it, though it came later.
         given.when(submit("g", "g", spec(workers=1, gpus=4, queue="greedy")))
         given.when(submit("m", "m", spec(workers=1, gpus=4, queue="modest")))
@@ -317,7 +332,7 @@ def test_usage_fades_and_outlives_the_jobs_that_had_it():
 @pytest.mark.parametrize("first", ["q1", "q2"])
 def test_among_idle_queues_the_share_after_admission_decides(first):
     """One GPU; the queues deserve 1 and 2, so the job of the second uses the smaller part of its own."""
-    policy = Policy(model=QuotaModel.DESERVED)
+    policy = Policy(model="deserved_plus_weight")
     queues = [e.QueueDefined(Queue("q1", nominal=1)), e.QueueDefined(Queue("q2", nominal=2))]
     second = "q2" if first == "q1" else "q1"
     given = Given(e.PolicySet(policy), *queues, node("n1", 1)).when(

@@ -5,25 +5,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controlplane.model import Role, Scheduling
-from controlplane.scheduling.decisions import Evict, Start
-from controlplane.scheduling.quota import RESOURCE
-from controlplane.scheduling.snapshot import Snapshot
-from controlplane.sharing import (
-    Discipline,
+from controlplane.model.policy import (
     FlavorQuota,
     Policy,
     Preempt,
     Queue,
-    QuotaModel,
     Reclaim,
     WithinQueue,
 )
+from controlplane.model.spec import Role, Scheduling
+from controlplane.scheduling.decisions import Evict, Start
+from controlplane.scheduling.quota.tree import RESOURCE
+from controlplane.scheduling.snapshot import Snapshot
 from tests.controlplane.scheduling_worlds import Sandbox
 from tests.controlplane.test_resource_quotas import job, queue
 
-FIT = Policy(discipline=Discipline.FIFO_FIT)
-CLASSIC_AND_FAIR = [QuotaModel.CLASSIC, QuotaModel.FAIR]
+FIT = Policy(discipline="fit")
+CLASSIC_AND_FAIR = ["quota_classic", "quota_fair"]
 RECLAIMS = Preempt(reclaim=Reclaim.ANY)
 
 
@@ -32,7 +30,7 @@ def evicted(box: Sandbox) -> list[str]:
 
 
 @pytest.mark.parametrize("model", CLASSIC_AND_FAIR)
-def test_who_borrows_what_is_missing_gives_way_whatever_it_has_of_gpus(model):
+def test_a_borrower_of_the_missing_resource_is_preempted_regardless_of_its_gpus(model):
     queues = [
         Queue("lab"),
         queue("mine", 4, 4, parent="lab", preempt=RECLAIMS),
@@ -47,7 +45,7 @@ def test_who_borrows_what_is_missing_gives_way_whatever_it_has_of_gpus(model):
 
 
 @pytest.mark.parametrize("model", CLASSIC_AND_FAIR)
-def test_who_borrows_gpus_is_left_alone_when_cpus_are_missing(model):
+def test_a_borrower_of_gpus_is_not_preempted_when_cpus_are_missing(model):
     queues = [
         Queue("lab"),
         queue("mine", 4, 4, parent="lab", preempt=RECLAIMS),
@@ -62,7 +60,7 @@ def test_who_borrows_gpus_is_left_alone_when_cpus_are_missing(model):
     assert evicted(box) == ["many-cpus"]
 
 
-def test_the_dominant_share_decides_who_gives_way():
+def test_the_dominant_share_decides_the_victim():
     """One has borrowed more GPUs, the other a larger part of the CPUs: that one gives way."""
     queues = [
         Queue("lab"),
@@ -71,15 +69,15 @@ def test_the_dominant_share_decides_who_gives_way():
         queue("cpus", 0, 0, parent="lab"),
         queue("pool", 16, 16, parent="lab"),
     ]
-    box = Sandbox([(32, "")], queues, replace(FIT, model=QuotaModel.FAIR))
+    box = Sandbox([(32, "")], queues, replace(FIT, model="quota_fair"))
     for number in range(4):
         box.submit(f"gpus-{number}", job("gpus", "1", gpus=2))
         box.submit(f"cpus-{number}", job("cpus", "4", gpus=1))
     box.settle()
     box.submit("mine", job("mine", "4", gpus=1))
-    found = evicted(box)
-    assert len(found) == 1
-    assert found[0].startswith("cpus")
+    victims = evicted(box)
+    assert len(victims) == 1
+    assert victims[0].startswith("cpus")
 
 
 jobs = st.lists(
@@ -100,8 +98,8 @@ def test_fair_evictions_of_several_resources_come_to_rest(drawn, a, b, strategie
         queue("b", 3, b, parent="lab", preempt=rules),
         queue("pool", 2, 3, parent="lab"),
     ]
-    # Nobody is safe: it is the rules alone that let it come to rest.
-    policy = replace(FIT, model=QuotaModel.FAIR, strategies=strategies, second_chance_s_max=0.0)
+    # No job is protected: the rules alone make it come to rest.
+    policy = replace(FIT, model="quota_fair", strategies=strategies, second_chance_s_max=0.0)
     box = Sandbox([(8, ""), (4, "")], queues, policy)
     for number, (name, cpu, gpus, priority) in enumerate(drawn):
         box.submit(f"j{number}", job(name, str(cpu), gpus=gpus, priority=priority))
@@ -123,7 +121,7 @@ def grown(box: Sandbox, name: str) -> int:
     """How many ranks the gang has once it has grown as far as it can."""
     for _ in range(3):
         box.one_pass()
-    return box.world.jobs[name].attempt.holding
+    return box.world.jobs[name].attempt.with_devices
 
 
 def test_growth_stays_within_quotas_of_other_resources():
@@ -185,12 +183,12 @@ def test_a_group_stays_below_the_ceiling_of_its_queue():
 def test_a_group_uses_the_quota_of_flavours():
     flavors = (FlavorQuota("fast", nominal=2), FlavorQuota("slow", nominal=2))
     box = Sandbox([], [Queue("q", flavors=flavors)], FIT)
-    from controlplane.events import NodeReported
-    from controlplane.model import NodeInfo
+    from controlplane.model.cluster import NodeInfo
+    from controlplane.model.events import NodeReported
 
     for name in ("fast", "slow"):
         box.record(NodeReported(name, NodeInfo(name, 8, gpu_type=name)))
     box.submit("a", member("q", "1", gpus=2))
     box.submit("b", member("q", "1", gpus=2))
-    found = {d.job: d.fit.flavor for d in box.look() if isinstance(d, Start)}
-    assert found == {"a": "fast", "b": "slow"}
+    flavor_of = {d.job: d.fit.flavor for d in box.look() if isinstance(d, Start)}
+    assert flavor_of == {"a": "fast", "b": "slow"}

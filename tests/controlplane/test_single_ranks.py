@@ -1,14 +1,14 @@
-"""Ranks that end, vanish, are told to go, or start again by themselves while the gang lives on."""
+"""Ranks that end, vanish, are asked to leave, or restart by themselves while the gang keeps running."""
 
 import pytest
 from msgspec.structs import replace
 
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.attempt import RankState
-from controlplane.effects import newly_wanted, ranks_to_run, wanted
-from controlplane.job import Phase
-from controlplane.model import Cause, DoneWhen, Exit, RestartPolicy, RestartRule, RestartScope, Role
+from controlplane.lifecycle.effects import newly_wanted, ranks_to_run, wanted
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.failures import Cause, Exit
+from controlplane.model.phases import Phase, RankState
+from controlplane.model.spec import DoneWhen, RestartPolicy, RestartRule, RestartScope, Role
 from tests.controlplane.specification import (
     Given,
     exited,
@@ -24,8 +24,8 @@ ALONE = RestartPolicy(limit=2, scope=RestartScope.RANK)
 
 
 def leaving(rank, cause=Cause.EVICTION):
-    told = Exit(rank, None, cause, "its node is drained")
-    return c.ReportRanks(job="j1", attempt=1, leaving=(told,))
+    notice = Exit(rank, None, cause, "its node is drained")
+    return c.ReportRanks(job="j1", attempt=1, leaving=(notice,))
 
 
 def gone(rank, incarnation=0):
@@ -36,16 +36,16 @@ def rank_state(given, rank):
     return given.job().attempt.ranks[rank].state
 
 
-def test_a_rank_that_is_told_to_go_keeps_its_devices_until_it_is_gone():
+def test_a_rank_that_is_asked_to_leave_keeps_its_devices_until_it_is_gone():
     given = running_job().when(leaving(0))
 
     given.then_kinds(e.RanksLost, e.JobRestarting)
     assert given.job().restarts[0].cause is Cause.EVICTION
     assert given.job().failures == 0
-    assert given.world.free.total == 0
+    assert given.world.devices.free.total == 0
 
     given.when(gone(0), gone(1)).then_kinds(e.RanksGone, e.RanksGone, e.AttemptEnded)
-    assert given.world.free.total == 8
+    assert given.world.devices.free.total == 8
 
 
 def test_a_rank_that_leaves_starts_again_only_when_its_old_process_is_gone():
@@ -69,7 +69,24 @@ def test_a_leaving_rank_that_exits_starts_again_too():
 
     given.then_kinds(e.RanksExited)
     assert rank_state(given, 0) is RankState.BACKOFF
-    assert given.world.free.total == 0
+    assert given.world.devices.free.total == 0
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [c.ReportNodeLost(node="n1", detail="it crashed"), c.ReportNodeRemoved(node="n1")],
+)
+def test_a_rank_in_back_off_is_gone_with_its_node_at_once(loss):
+    """Its process has ended and was reported, so no other report of its end will come."""
+    given = running_job(spec(restart=ALONE)).when(exited(0, 1))
+    assert rank_state(given, 0) is RankState.BACKOFF
+
+    given.when(loss)
+
+    assert e.RanksLost in [type(event) for event in given.decided]
+    assert rank_state(given, 0) is RankState.GONE
+    assert 0 not in ranks_to_run(given.job())
+    given.world.check()
 
 
 def test_a_node_that_is_removed_takes_a_leaving_rank_and_the_gang_with_it():
@@ -80,7 +97,7 @@ def test_a_node_that_is_removed_takes_a_leaving_rank_and_the_gang_with_it():
     given.then_kinds(e.NodeRemoved, e.RanksLost, e.RanksGone, e.JobRestarting, e.AttemptEnded)
 
 
-def test_never_means_that_a_rank_told_to_go_fails_the_job():
+def test_never_means_that_a_rank_asked_to_leave_fails_the_job():
     given = running_job(spec(rule=RestartRule.NEVER)).when(leaving(0))
 
     given.then_kinds(e.RanksLost, e.JobFailed)
@@ -88,7 +105,7 @@ def test_never_means_that_a_rank_told_to_go_fails_the_job():
 
 
 @pytest.mark.parametrize("rule", list(RestartRule))
-def test_a_rank_that_vanished_is_put_back_at_once_whatever_its_rule(rule):
+def test_a_rank_that_vanished_is_replaced_at_once_under_any_rule(rule):
     given = running_job(spec(rule=rule, restart=ALONE)).when(gone(1))
 
     given.then_kinds(e.RanksGone, e.RankRestarting)
@@ -127,7 +144,7 @@ def test_a_limit_of_0_allows_no_restart_in_place():
     given.when(in_place((0, 1))).then_kinds(e.RanksRestartedInPlace, e.JobFailed)
 
 
-def test_under_never_nothing_restarts_in_place_whatever_is_counted():
+def test_under_never_nothing_restarts_in_place_regardless_of_counts():
     given = running_job(spec(rule=RestartRule.NEVER)).when(in_place((0, 9)))
 
     given.then_kinds(e.RanksRestartedInPlace)
@@ -152,7 +169,7 @@ def completed(*ranks):
     return c.ReportRanks(job="j1", attempt=1, exited=exits)
 
 
-def test_ranks_that_ended_well_count_even_if_nobody_saw_their_code():
+def test_ranks_that_succeeded_count_even_if_their_exit_code_was_not_observed():
     given = running_job().when(completed(0))
     given.then_kinds(e.RanksExited)
 
@@ -167,8 +184,8 @@ def test_the_first_rank_decides_alone_only_with_a_code_that_was_seen():
     assert given.job().phase is Phase.RUNNING
 
 
-def expendable(rule=RestartRule.NEVER):
-    role = Role(name="Worker", replicas=2, gpus=4, restart=rule, expendable=True)
+def optional(rule=RestartRule.NEVER):
+    role = Role(name="Worker", replicas=2, gpus=4, restart=rule, optional=True)
     return spec(roles=(role,))
 
 
@@ -179,7 +196,7 @@ def placed_on_two_nodes(of):
 
 
 def test_a_job_goes_on_without_an_expendable_rank():
-    given = running_job(expendable()).when(exited(1, 1))
+    given = running_job(optional()).when(exited(1, 1))
 
     given.then_kinds(e.RanksExited)
     assert given.job().phase is Phase.RUNNING
@@ -187,27 +204,27 @@ def test_a_job_goes_on_without_an_expendable_rank():
 
 @pytest.mark.parametrize("lost_first", [True, False])
 def test_a_gang_that_does_without_a_rank_has_started_when_the_others_are_up(lost_first):
-    of = replace(expendable(), restart=RestartPolicy(limit=0, counts_platform=True))
+    of = replace(optional(), restart=RestartPolicy(limit=0, counts_platform=True))
     given = placed_on_two_nodes(of)
-    lost = c.ReportNodeLost(node="n2", message="down")
+    lost = c.ReportNodeLost(node="n2", detail="down")
     up = c.ReportRanks(job="j1", attempt=1, started=(0,))
     given.when(*((lost, up) if lost_first else (up, lost)))
 
     assert given.decided[-1] == e.GangStarted("j1", 1)
     assert given.job().phase is Phase.RUNNING
-    # Nobody waits any more for what will not start.
+    # Nothing waits any more for what will not start.
     given.later(of.start_timeout_s + 1).when_time_comes()
     assert given.decided == []
 
 
 def test_a_job_does_not_go_on_when_none_of_an_expendable_role_is_left():
-    given = running_job(expendable()).when(exited(1, 1))
+    given = running_job(optional()).when(exited(1, 1))
 
     given.when(exited(0, 1)).then_kinds(e.RanksExited, e.JobFailed, e.AttemptEnded)
 
 
 LAUNCHER = Role(name="Launcher", starts_after="Worker")
-WORKERS = Role(name="Worker", replicas=2, gpus=2, serves=True)
+WORKERS = Role(name="Worker", replicas=2, gpus=2, is_server=True)
 
 
 def test_a_role_may_wait_until_another_one_runs():
@@ -261,7 +278,7 @@ def test_an_elastic_gang_grows_while_it_runs():
     given.when_scheduled().then_kinds(e.RanksAdded)
     assert (given.decided[0].first, len(given.decided[0].placement)) == (2, 2)
     assert ranks_to_run(given.job()) == [0, 1, 2, 3]
-    assert given.world.free.total == 0
+    assert given.world.devices.free.total == 0
 
     given.when(c.ReportRanks(job="j1", attempt=1, started=(2, 3)))
     assert (given.job().phase, given.job().attempt.number) == (Phase.RUNNING, 1)
@@ -279,7 +296,7 @@ def test_a_gang_grows_by_what_there_is_room_for():
     given.when_scheduled().then()
 
 
-def test_whoever_waits_comes_before_growth():
+def test_waiting_jobs_come_before_growth():
     given = elastic_job()
     given.when(submit("other", "j2", of=spec(workers=1, gpus=8)))
 
@@ -287,13 +304,13 @@ def test_whoever_waits_comes_before_growth():
 
 
 def test_an_elastic_gang_shrinks_while_it_runs_and_its_devices_are_free_when_ranks_are_gone():
-    given = elastic_job().when(scale(1)).then_kinds(e.JobScaled, e.RanksLost)
+    given = elastic_job().when(scale(1)).then_kinds(e.JobScaled, e.RanksReleased)
     assert ranks_to_run(given.job()) == [0]
-    assert given.world.free.total == 4
+    assert given.world.devices.free.total == 4
 
     given.when(gone(1)).then_kinds(e.RanksGone)
 
-    assert given.world.free.total == 6
+    assert given.world.devices.free.total == 6
     assert (given.job().phase, given.job().restarts) == (Phase.RUNNING, ())
     given.when(exited(0)).then_kinds(e.RanksExited, e.JobSucceeded, e.AttemptEnded)
 
@@ -338,7 +355,7 @@ def test_a_leaving_rank_lets_go_when_its_job_is_stopped_meanwhile():
     given.when(exited(0, 143), gone(1))
 
     assert given.job().live_attempt is None
-    assert given.world.free.total == 8
+    assert given.world.devices.free.total == 8
 
 
 def resolved(commit, rank=0, **more):

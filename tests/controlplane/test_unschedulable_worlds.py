@@ -4,20 +4,24 @@ from random import Random
 
 import pytest
 
-from adapters.instant_cluster import InstantCluster
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from controlplane import commands as c
-from controlplane import events as e
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from controlplane.audit.redecide import DecisionVerifier
+from controlplane.disciplines.registry import DISCIPLINES
 from controlplane.engine import Engine, EngineOptions
-from controlplane.job import Phase
-from controlplane.model import NodeInfo, TopologyAsk
-from controlplane.redeciding import Redecider
-from controlplane.scheduling.schedulability import changes
-from controlplane.sharing import Discipline, Policy, Preempt, Queue, QuotaModel, Reclaim
-from controlplane.world import World
-from simulator.virtual_time import VirtualTime
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.phases import Phase
+from controlplane.model.policy import Policy, Preempt, Queue, Reclaim
+from controlplane.model.spec import TopologyAsk
+from controlplane.scheduling.cluster_view import ClusterView
+from controlplane.scheduling.explain.schedulability import changes
+from controlplane.scheduling.quota_models.quota_model import QUOTA_MODELS
+from controlplane.state.world import World
+from simulator.kernel.virtual_time import VirtualTime
 from tests.controlplane.test_unschedulable import gang
+from tests.instant_cluster import InstantCluster
 
 OPTIONS = EngineOptions(resync_s=None, snapshot_every=None)
 SEEDS = range(24)
@@ -95,8 +99,8 @@ def live_through(seed: int) -> tuple[Engine, list[e.Recorded]]:
     nodes = [a_node(dice, number) for number in range(dice.randint(1, 4))]
     queues = ["default", "left", "right"]
     policy = Policy(
-        discipline=dice.choice(list(Discipline)),
-        model=dice.choice(list(QuotaModel)),
+        discipline=dice.choice(DISCIPLINES.names),
+        model=dice.choice(QUOTA_MODELS.names),
         preempt=Preempt(reclaim=dice.choice(list(Reclaim))),
     )
     engine = Engine(SimpyClock(env), log, InstantCluster(env, nodes), OPTIONS)
@@ -106,7 +110,7 @@ def live_through(seed: int) -> tuple[Engine, list[e.Recorded]]:
     for name in queues[1:]:
         engine.submit(c.DefineQueue(id=f"queue-{name}", queue=Queue(name)))
 
-    def tell():
+    def report():
         for command in commands(dice, nodes, queues):
             yield env.timeout(dice.choice([0.0, 0.0, 7.0, 45.0]))
             engine.submit(command)
@@ -114,7 +118,7 @@ def live_through(seed: int) -> tuple[Engine, list[e.Recorded]]:
                 yield env.timeout(0.0)
                 check_step(engine)
 
-    env.process(tell())
+    env.process(report())
     env.run(until=2_000.0)
     check_step(engine)
     return engine, log.events
@@ -124,17 +128,17 @@ def check_step(engine: Engine) -> None:
     """Between two steps every verdict is that of the state, however the world came to be."""
     if engine._step is None and not engine._inbox:
         twin = World(engine.world.image())
-        assert [(job.id, o) for job, o in changes(twin)] == []
+        assert [(job.id, o) for job, o in changes(ClusterView(twin))] == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_random_world_is_looked_at_whenever_it_must_be_and_is_decided_alike_again(seed):
     engine, events = live_through(seed)
     engine.world.check()
-    redecider = Redecider(World())
-    redecider.take(events)
-    redecider.finish()
-    assert redecider.world.image() == engine.world.image()
+    verifier = DecisionVerifier(World())
+    verifier.take(events)
+    verifier.finish()
+    assert verifier.world.image() == engine.world.image()
 
 
 def test_these_worlds_set_jobs_aside_for_many_reasons_and_take_them_back():
@@ -145,13 +149,13 @@ def test_these_worlds_set_jobs_aside_for_many_reasons_and_take_them_back():
     assert back >= 20
 
 
-def test_whoever_could_start_on_an_empty_cluster_does_in_the_end():
+def test_every_job_that_could_start_on_an_empty_cluster_does_in_the_end():
     """When all others have ended, only what is set aside, or waits for it, is left."""
     for seed in SEEDS:
         engine, _ = live_through(seed)
         world = engine.world
-        waiting = [world.jobs[i] for i in world.by_phase[Phase.QUEUED]]
-        assert not waiting or world.live or _is_blocked(world, waiting), (seed, waiting)
+        waiting = [world.jobs[i] for i in world.phases.by_phase[Phase.QUEUED]]
+        assert not waiting or world.devices.live or _is_blocked(world, waiting), (seed, waiting)
 
 
 def _is_blocked(world: World, waiting) -> bool:

@@ -7,32 +7,33 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from controlplane import events as e
-from controlplane.job import ACTIVE
-from controlplane.model import Role, Slot
+from controlplane.model import events as e
+from controlplane.model.cluster import Slot
+from controlplane.model.phases import ACTIVE
+from controlplane.model.policy import Policy, Preempt, Queue, Reclaim
+from controlplane.model.spec import Role
 from controlplane.scheduling.decisions import Claim, Evict, Shrink, Start
-from controlplane.sharing import Discipline, Policy, Preempt, Queue, QuotaModel, Reclaim
 from tests.controlplane.scheduling_worlds import Sandbox
 from tests.controlplane.specification import spec
 from tests.controlplane.test_scheduling_properties import can_place
 
 EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "40"))
 RECLAIMS = [
-    QuotaModel.CLASSIC,
-    QuotaModel.FAIR,
-    QuotaModel.DESERVED,
-    QuotaModel.FAIR_PREEMPT,
+    "quota_classic",
+    "quota_fair",
+    "deserved_plus_weight",
+    "fair_preempt",
 ]
 
 
-def policy(model: QuotaModel) -> Policy:
+def policy(model: str) -> Policy:
     rules = Preempt(reclaim=Reclaim.ANY)
-    return Policy(discipline=Discipline.FIFO_FIT, model=model, preempt=rules)
+    return Policy(discipline="fit", model=model, preempt=rules)
 
 
-def cohort(model: QuotaModel, *nominals: int) -> list[Queue]:
+def cohort(model: str, *nominals: int) -> list[Queue]:
     """Queues below one cohort; shares of the whole cluster need none."""
-    shared = model in (QuotaModel.CLASSIC, QuotaModel.FAIR)
+    shared = model in ("quota_classic", "quota_fair")
     queues = [
         Queue(f"q{n}", nominal=gpus, parent="all" if shared else "")
         for n, gpus in enumerate(nominals)
@@ -80,7 +81,7 @@ def test_reclaim_gathers_two_whole_nodes_of_many(model):
 
 def test_ranks_of_an_elastic_gang_are_given_where_room_is_needed():
     """The gang can do without its last three ranks; the last two of them are on different nodes."""
-    box = Sandbox([(2, ""), (2, "")], cohort(QuotaModel.CLASSIC, 1, 2), policy(QuotaModel.CLASSIC))
+    box = Sandbox([(2, ""), (2, "")], cohort("quota_classic", 1, 2), policy("quota_classic"))
     role = Role(name="Worker", replicas=4, gpus=1, min_replicas=1)
     box.submit("elastic", spec(roles=(role,), queue="q0"))
     slots = (Slot("n0", (0,)), Slot("n1", (0,)), Slot("n0", (1,)), Slot("n1", (1,)))
@@ -103,7 +104,7 @@ small_jobs = st.lists(
 
 
 @given(
-    st.sampled_from([QuotaModel.CLASSIC, QuotaModel.DESERVED]),
+    st.sampled_from(["quota_classic", "deserved_plus_weight"]),
     st.lists(st.integers(1, 4), min_size=1, max_size=3),
     small_jobs,
     st.lists(st.integers(0, 3), min_size=3, max_size=3),
@@ -111,7 +112,7 @@ small_jobs = st.lists(
     st.data(),
 )
 @settings(max_examples=15 * EXAMPLES, deadline=None)
-@example(QuotaModel.CLASSIC, [3, 3], [(0, 1, 1), (0, 1, 2), (0, 1, 3)], [5, 0, 2], (1, 2), None)
+@example("quota_classic", [3, 3], [(0, 1, 1), (0, 1, 2), (0, 1, 3)], [5, 0, 2], (1, 2), None)
 def test_reclaim_finds_victims_if_there_are_any(model, nodes, jobs, nominals, wanted, data):
     box = Sandbox([(n, "") for n in nodes], cohort(model, *nominals), policy(model))
     left = {f"n{n}": list(range(gpus)) for n, gpus in enumerate(nodes)}
@@ -156,7 +157,7 @@ class Reference:
         self.queue = {job.id: job.spec.queue for job in running}
         self.gpus = {job: sum(len(s.devices) for s in slots) for job, slots in self.slots.items()}
         self.needs = wanted[0] * wanted[1]
-        self.shares = self.nominals if model is QuotaModel.CLASSIC else self._fair_shares()
+        self.shares = self.nominals if model == "quota_classic" else self._fair_shares()
 
     def _fair_shares(self) -> dict[str, int]:
         """Up to its quota each queue gets what it wants, then the rest one GPU after the other."""
@@ -186,7 +187,7 @@ class Reference:
         if not can_place(sorted(free.values()), [self.wanted[1]] * self.wanted[0]):
             return False
         own = self._used("q2", gone) + self.needs
-        if self.model is QuotaModel.CLASSIC:
+        if self.model == "quota_classic":
             # All that is used of the cohort, and the queue itself does not borrow.
             used = sum(self._used(q, gone) for q in self.nominals)
             within = used + self.needs <= sum(self.nominals.values())
@@ -225,7 +226,7 @@ def elastic(replicas: int, fewest: int, **changes):
 def test_an_elastic_gang_reclaims_what_its_queue_deserves_beyond_its_fewest():
     """3 GPUs; q0 deserves 1 and holds 2; q1 deserves 2 and asks for 3 or, if need be, for 1."""
     queues = [Queue("q0", nominal=1, weight=0.0), Queue("q1", nominal=2)]
-    box = Sandbox([(3, "")], queues, policy(QuotaModel.DESERVED))
+    box = Sandbox([(3, "")], queues, policy("deserved_plus_weight"))
     box.submit("runs", elastic(2, 1, queue="q0"))
     box.one_pass()
     box.submit("asks", elastic(3, 1, queue="q1"))
@@ -235,12 +236,12 @@ def test_an_elastic_gang_reclaims_what_its_queue_deserves_beyond_its_fewest():
     for _ in range(5):
         box.one_pass()
     assert len(box.world.jobs["asks"].attempt.placement) == 2
-    assert box.world.used == {"q0": 1, "q1": 2}
+    assert box.world.devices.used == {"q0": 1, "q1": 2}
 
 
 def test_an_elastic_gang_starts_at_once_where_waiting_brings_no_more():
     queues = [Queue("q0", nominal=2, weight=0.0), Queue("q1", nominal=1)]
-    box = Sandbox([(3, "")], queues, policy(QuotaModel.DESERVED))
+    box = Sandbox([(3, "")], queues, policy("deserved_plus_weight"))
     box.submit("runs", elastic(2, 1, queue="q0"))
     box.one_pass()
     box.submit("asks", elastic(3, 1, queue="q1"))
@@ -258,6 +259,6 @@ def test_an_elastic_gang_takes_whole_gangs_only_up_to_its_share(model):
         run_on(box, f"j{number}", "q0", Slot("n0", (number,)))
     box.submit("asks", elastic(4, 1, queue="q1"))
     box.settle()
-    held = box.world.used
+    held = box.world.devices.used
     # By weight alone each of two queues has half of the cluster.
-    assert held == ({"q0": 2, "q1": 2} if model is QuotaModel.FAIR_PREEMPT else {"q0": 1, "q1": 3})
+    assert held == ({"q0": 2, "q1": 2} if model == "fair_preempt" else {"q0": 1, "q1": 3})

@@ -21,7 +21,7 @@ def rendered(folder: str) -> list[dict[str, Any]]:
     """All documents of an overlay; skips where there is no kubectl to render them."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
-        pytest.skip("no kubectl to render with; `make cluster-up` builds one and says where it is")
+        pytest.skip("no kubectl to render with; `make cluster-up` builds one and prints its path")
     done = subprocess.run(
         [kubectl, "kustomize", str(MANIFESTS / folder)], capture_output=True, text=True
     )
@@ -30,9 +30,9 @@ def rendered(folder: str) -> list[dict[str, Any]]:
 
 
 def of_kind(folder: str, kind: str, name: str = "muster") -> dict[str, Any]:
-    (found,) = [
+    (document,) = [
         each
         for each in rendered(folder)
         if each["kind"] == kind and each["metadata"]["name"] == name
     ]
-    return found
+    return document

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from api.app import ROUTES
-from cli.serve import up
+from cli.server.up import up
 from tests.deploy.kustomize import FOLDERS, MANIFESTS, ROOT, of_kind, rendered
 
 OPTIONS = {word for option in up.params for word in option.opts}
@@ -52,7 +52,7 @@ def test_everything_that_selects_the_pods_finds_them():
     ]
     for selector in selectors:
         assert selector.items() <= labels.items()
-    # A database beside it must not be taken for a replica.
+    # A database in the same namespace must not be taken for a replica.
     postgres = of_kind("overlays/trial", "StatefulSet", "postgres")["spec"]["template"]
     for selector in selectors:
         assert not selector.items() <= postgres["metadata"]["labels"].items()
@@ -84,7 +84,7 @@ def test_no_right_is_a_wildcard_and_no_secret_can_be_listed(folder: str):
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_pods_run_as_nobody_and_within_limits(folder: str):
+def test_pods_run_unprivileged_and_within_limits(folder: str):
     for document in rendered(folder):
         if document["kind"] not in ("Deployment", "StatefulSet"):
             continue
@@ -106,7 +106,7 @@ def test_secrets_are_named_and_not_written_down():
     assert database["valueFrom"] == {"secretKeyRef": {"name": "muster-database", "key": "url"}}
 
 
-def test_the_image_has_every_package_and_runs_as_nobody():
+def test_the_image_has_every_package_and_runs_unprivileged():
     text = (ROOT / "Containerfile").read_text()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]

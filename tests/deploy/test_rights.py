@@ -8,15 +8,15 @@ import pytest
 import yaml
 from aiohttp import web
 
-from adapters.asyncio_clock import AsyncioClock
-from adapters.kubernetes import gang_schedulers
-from adapters.kubernetes.access import Access
-from adapters.kubernetes.connection import Connection
-from adapters.kubernetes.election import LeaseElection
-from adapters.kubernetes.lease_api import ApiLeases
-from adapters.kubernetes.log_archive import FileLogArchive
-from controlplane import commands as c
+from adapters.clocks.asyncio_clock import AsyncioClock
+from adapters.kubernetes.api.connection import Connection
+from adapters.kubernetes.api.kubeconfig import Access
+from adapters.kubernetes.leader_election.election import LeaseElection
+from adapters.kubernetes.leader_election.lease_api import ApiLeases
+from adapters.kubernetes.render import pod_group
 from controlplane.kinds.registry import read_manifest
+from controlplane.model import commands as c
+from controlplane.ports import RankLogArchive
 from tests.deploy.kustomize import MANIFESTS
 from tests.fake_kubernetes import FakeKubernetes, Fate
 from tests.fake_kubernetes.control import control_plane
@@ -35,16 +35,16 @@ class Right(NamedTuple):
 
 def granted(folder: str = "base") -> set[Right]:
     """What the roles of a folder's manifests allow, names of objects left aside."""
-    found: set[Right] = set()
+    rights: set[Right] = set()
     for document in yaml.safe_load_all((MANIFESTS / folder / "rights.yaml").read_text()):
         for rule in document.get("rules", ()):
-            found |= {
+            rights |= {
                 Right(verb, group, resource)
                 for verb in rule["verbs"]
                 for group in rule["apiGroups"]
                 for resource in rule["resources"]
             }
-    return found
+    return rights
 
 
 def right_of(request: web.Request, asked: Asked, watching: bool) -> Right:
@@ -114,7 +114,7 @@ ELSEWHERE = {
     Right("patch", "", "pods"),
     # A list of hosts, unless all ranks came up between two looks.
     Right("patch", "", "configmaps"),
-    # Objects that somebody changed by hand, or that a scaled job outgrew.
+    # Objects that a user changed by hand, or that a scaled job outgrew.
     Right("patch", "", "services"),
     Right("patch", "rbac.authorization.k8s.io", "roles"),
     # After an answer that was lost: is it there?
@@ -126,10 +126,11 @@ ELSEWHERE = {
 }
 
 
-async def test_what_is_granted_is_enough_and_is_all_asked_for(api: Strict, tmp_path: Path):
+async def test_what_is_granted_is_enough_and_is_all_asked_for(
+    api: Strict, tmp_path: Path, rank_logs: RankLogArchive
+):
     api.kubelets.fate = lambda pod: Fate(0.1, 0)
-    archive = FileLogArchive(":memory:", 1 << 20)
-    async with control_plane(api, archive=archive) as plane:
+    async with control_plane(api, archive=rank_logs) as plane:
         await plane.submit("ssh", example("mpijob.yaml"))
         await plane.submit("exec", example("mpijob-v1.yaml"))
         await plane.submit("shown", read_manifest(SHOWN).spec)
@@ -148,12 +149,12 @@ async def test_what_is_granted_is_enough_and_is_all_asked_for(api: Strict, tmp_p
 
     assert api.refused == set()
     assert api.used <= api.allowed
-    assert api.allowed - api.used <= ELSEWHERE, "a right that nobody uses should not be given"
+    assert api.allowed - api.used <= ELSEWHERE, "an unused right should not be granted"
 
 
 @pytest.mark.parametrize(
     ("overlay", "gang"),
-    [("volcano", gang_schedulers.VOLCANO), ("scheduler-plugins", gang_schedulers.PLUGINS)],
+    [("volcano", pod_group.VOLCANO), ("scheduler-plugins", pod_group.PLUGINS)],
 )
 async def test_an_overlay_grants_what_a_gang_scheduler_needs(
     api: Strict, overlay: str, gang: str

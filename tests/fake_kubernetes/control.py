@@ -6,16 +6,17 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from adapters.asyncio_clock import AsyncioClock
-from adapters.kubernetes.access import Access
+from adapters.clocks.asyncio_clock import AsyncioClock
+from adapters.kubernetes.api.connection import Connection, Limits
+from adapters.kubernetes.api.kubeconfig import Access
 from adapters.kubernetes.cluster import KubernetesCluster, Options
-from adapters.kubernetes.connection import Connection, Limits
-from adapters.kubernetes.log_archive import LogArchive
-from adapters.memory_log import MemoryLog
-from controlplane import commands as c
-from controlplane.engine import Answer, Engine, EngineOptions
-from controlplane.job import Job
-from controlplane.model import DoneWhen, JobSpec, RestartPolicy, Role
+from adapters.logs.memory_log import MemoryLog
+from controlplane.decisions.step import Answer
+from controlplane.engine import Engine, EngineOptions
+from controlplane.lifecycle.job import Job
+from controlplane.model import commands as c
+from controlplane.model.spec import DoneWhen, JobSpec, RestartPolicy, Role
+from controlplane.ports import RankLogArchive
 from tests.fake_kubernetes.server import FakeKubernetes
 from tests.fake_kubernetes.store import PODS
 
@@ -73,7 +74,7 @@ async def control_plane(
     log: MemoryLog | None = None,
     *,
     instance: str = "test",
-    archive: LogArchive | None = None,
+    archive: RankLogArchive | None = None,
     limits: Limits = QUICK,
     **options: Any,
 ) -> AsyncIterator[ControlPlane]:

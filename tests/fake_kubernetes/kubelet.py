@@ -1,4 +1,4 @@
-"""Nodes that pretend to run pods: they start, write, end as they are told to, and are deleted.
+"""Nodes that pretend to run pods: they start, write, end as scripted, and are deleted.
 
 A kubelet that is dead does none of that, as a real one: its pods stay as they are.
 """
@@ -7,11 +7,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from controlplane.quantities import NOTHING, parse
-from controlplane.requests import pod_requests
+from controlplane.model.quantities import NOTHING, parse
+from controlplane.model.resources import pod_requests
 from tests.fake_kubernetes.store import NODES, PODS, Happening, Store
 
-# The labels that say which run of which rank a pod is.
+# The labels that identify the run and the rank of a pod.
 RUN = ("job-id", "attempt", "rank", "incarnation")
 
 
@@ -31,7 +31,7 @@ def runs_for_ever(pod: dict[str, Any]) -> Fate:
 
 
 class Kubelets:
-    """All kubelets. `fate` says what becomes of a pod; times are real and so should be short."""
+    """All kubelets. `fate` decides what happens to a pod; times are real and so should be short."""
 
     def __init__(
         self,
@@ -97,8 +97,8 @@ class Kubelets:
         return phase not in ("Pending", "Running")
 
     def _condition(self, node: str, status: str) -> None:
-        told = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
-        self._store.merge(NODES, "", node, told)
+        patch = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
+        self._store.merge(NODES, "", node, patch)
 
     # ------------------------------------------------------------------ one pod
 
@@ -123,12 +123,12 @@ class Kubelets:
         self._timers.add(timer)
 
     def _now(self, pod: dict[str, Any]) -> dict[str, Any] | None:
-        """The pod as it is by now; None if it is another one, gone, or nobody is there to act."""
+        """The pod as it is now; None if it is another one, gone, or its node is dead."""
         metadata = pod["metadata"]
-        found = self._store.objects.get(PODS, {}).get((metadata["namespace"], metadata["name"]))
-        if found is None or found["metadata"]["uid"] != metadata["uid"]:
+        current = self._store.objects.get(PODS, {}).get((metadata["namespace"], metadata["name"]))
+        if current is None or current["metadata"]["uid"] != metadata["uid"]:
             return None
-        return None if found["spec"].get("nodeName") in self.dead else found
+        return None if current["spec"].get("nodeName") in self.dead else current
 
     def _start(self, pod: dict[str, Any]) -> None:
         now = self._now(pod)

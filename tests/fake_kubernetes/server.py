@@ -103,8 +103,8 @@ class FakeKubernetes:
         if asked.sub == "log":
             return await self._log(request, asked)
         body = json.loads(await request.read() or b"null")
-        status, found = self._do(request, asked, body)
-        return web.json_response(found, status=status)
+        status, document = self._do(request, asked, body)
+        return web.json_response(document, status=status)
 
     def _do(self, request: web.Request, asked: Asked, body: Any) -> tuple[int, dict[str, Any]]:
         store, (resource, namespace, name, sub) = self.store, asked
@@ -119,8 +119,8 @@ class FakeKubernetes:
                 return 201, store.create(resource, namespace, body)
             case "PUT" if sub:
                 known = store.get(resource, namespace, name)
-                told = body["metadata"].get("resourceVersion")
-                metadata = {**known["metadata"], "resourceVersion": told}
+                version = body["metadata"].get("resourceVersion")
+                metadata = {**known["metadata"], "resourceVersion": version}
                 return 200, store.update(
                     resource, {**known, "metadata": metadata, sub: body.get(sub)}
                 )
@@ -142,8 +142,8 @@ class FakeKubernetes:
     def _selected(self, request: web.Request, asked: Asked) -> list[dict[str, Any]]:
         labels = request.query.get("labelSelector", "")
         fields = request.query.get("fieldSelector", "")
-        found = self.store.all(asked.resource, asked.namespace)
-        return [each for each in found if selected(each, labels, fields)]
+        documents = self.store.all(asked.resource, asked.namespace)
+        return [each for each in documents if selected(each, labels, fields)]
 
     def _list(self, request: web.Request, asked: Asked) -> dict[str, Any]:
         token = request.query.get("continue", "")
@@ -175,12 +175,12 @@ class FakeKubernetes:
 
     def _delete(self, asked: Asked, options: dict[str, Any]) -> dict[str, Any]:
         resource, namespace, name, _ = asked
-        found = self.store.get(resource, namespace, name)
+        document = self.store.get(resource, namespace, name)
         grace_s = options.get("gracePeriodSeconds")
-        if resource != PODS or grace_s == 0 or not found["spec"].get("nodeName"):
+        if resource != PODS or grace_s == 0 or not document["spec"].get("nodeName"):
             return self.store.remove(resource, namespace, name)
-        if found["metadata"].get("deletionTimestamp"):
-            return found
+        if document["metadata"].get("deletionTimestamp"):
+            return document
         marks = {"deletionTimestamp": "2026-01-01T00:01:00Z", "deletionGracePeriodSeconds": 30}
         return self.store.merge(resource, namespace, name, {"metadata": marks})
 
@@ -232,9 +232,9 @@ class FakeKubernetes:
                 version = each.version
                 if each.resource != asked.resource:
                     continue
-                told = _as_seen(request, asked, each)
-                if told and not self.faults.drops_event():
-                    await response.write(_line(told, each.document))
+                change = _as_seen(request, asked, each)
+                if change and not self.faults.drops_event():
+                    await response.write(_line(change, each.document))
             try:
                 async with asyncio.timeout(self._bookmark_s):
                     await news.wait()
@@ -248,7 +248,7 @@ class FakeKubernetes:
         return self.kubelets.marks
 
     def delete_pod(self, name: str, namespace: str = "default") -> None:
-        """As somebody does with kubectl."""
+        """As a user does with kubectl."""
         self._delete(Asked(PODS, namespace, name, ""), {})
 
     def cut_watches(self) -> None:
@@ -296,7 +296,7 @@ def _stamped(request: web.Request, number: int, line: str) -> bytes:
 
 
 def _as_seen(request: web.Request, asked: Asked, happening: Happening) -> str:
-    """What a watcher with selectors is told of an event; an object that passes no more is deleted."""
+    """What a watcher with selectors receives for an event; an object that matches no more is deleted."""
     labels = request.query.get("labelSelector", "")
     fields = request.query.get("fieldSelector", "")
     if asked.namespace not in ("", happening.document["metadata"].get("namespace", "")):
@@ -337,6 +337,7 @@ def _status(problem: Problem) -> dict[str, Any]:
         "status": "Failure",
         "message": problem.message,
         "reason": problem.reason,
+        "details": {"name": problem.name} if problem.name else {},
         "code": problem.status,
     }
 

@@ -5,16 +5,18 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-# So many events are remembered; a watch from before that is told 410.
+# The number of events that are kept; a watch from before that gets 410.
 HISTORY_MAX = 100_000
 
 
 class Problem(Exception):
     """An answer other than 2xx."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    def __init__(self, status: int, reason: str, message: str, name: str = "") -> None:
         super().__init__(message)
         self.status, self.reason, self.message = status, reason, message
+        # The object that the answer is about, if it is about one.
+        self.name = name
 
 
 class Resource(NamedTuple):
@@ -55,14 +57,14 @@ class Store:
         self._uids = 0
 
     def all(self, resource: Resource, namespace: str = "") -> list[dict[str, Any]]:
-        found = self.objects.get(resource, {})
-        return [each for (ns, _), each in sorted(found.items()) if namespace in ("", ns)]
+        documents = self.objects.get(resource, {})
+        return [each for (ns, _), each in sorted(documents.items()) if namespace in ("", ns)]
 
     def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
-        found = self.objects.get(resource, {}).get((namespace, name))
-        if found is None:
-            raise Problem(404, "NotFound", f'{resource.plural} "{name}" not found')
-        return found
+        document = self.objects.get(resource, {}).get((namespace, name))
+        if document is None:
+            raise Problem(404, "NotFound", f'{resource.plural} "{name}" not found', name)
+        return document
 
     def create(
         self, resource: Resource, namespace: str, document: dict[str, Any]
@@ -90,8 +92,8 @@ class Store:
         """The document instead of what is there; with an old version in it, a conflict."""
         metadata = document["metadata"]
         known = self.get(resource, metadata.get("namespace", ""), metadata["name"])
-        told = metadata.get("resourceVersion")
-        if told and told != known["metadata"]["resourceVersion"]:
+        version = metadata.get("resourceVersion")
+        if version and version != known["metadata"]["resourceVersion"]:
             raise Problem(409, "Conflict", "the object has been modified")
         made = copy.deepcopy(document)
         made["metadata"]["uid"] = known["metadata"]["uid"]
@@ -101,8 +103,8 @@ class Store:
         self, resource: Resource, namespace: str, name: str, patch: dict[str, Any]
     ) -> dict[str, Any]:
         known = self.get(resource, namespace, name)
-        told = (patch.get("metadata") or {}).get("resourceVersion")
-        if told and told != known["metadata"]["resourceVersion"]:
+        version = (patch.get("metadata") or {}).get("resourceVersion")
+        if version and version != known["metadata"]["resourceVersion"]:
             raise Problem(409, "Conflict", "the object has been modified")
         made = merged(known, patch)
         if made == known:
@@ -111,15 +113,15 @@ class Store:
 
     def remove(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
         before = self.get(resource, namespace, name)
-        found = copy.deepcopy(before)
+        removed = copy.deepcopy(before)
         del self.objects[resource][namespace, name]
         self.version += 1
-        found["metadata"]["resourceVersion"] = str(self.version)
-        self._tell(Happening(self.version, resource, "DELETED", found, before))
-        return found
+        removed["metadata"]["resourceVersion"] = str(self.version)
+        self._publish(Happening(self.version, resource, "DELETED", removed, before))
+        return removed
 
     def compact(self) -> None:
-        """Forgets what has happened: every watch from before now is told 410."""
+        """Forgets what has happened: every watch from before now gets 410."""
         self.oldest = self.version + 1
         self.version += 1
         self.history.clear()
@@ -131,10 +133,10 @@ class Store:
         place = (metadata.get("namespace", ""), metadata["name"])
         known = self.objects.setdefault(resource, {})
         before, known[place] = known.get(place), document
-        self._tell(Happening(self.version, resource, type, document, before))
+        self._publish(Happening(self.version, resource, type, document, before))
         return document
 
-    def _tell(self, happening: Happening) -> None:
+    def _publish(self, happening: Happening) -> None:
         self.history.append(happening)
         if len(self.history) > HISTORY_MAX:
             del self.history[: HISTORY_MAX // 2]
@@ -154,9 +156,9 @@ class Store:
 
 def merged(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     """A JSON merge patch, applied to a copy."""
-    found = copy.deepcopy(document)
-    _merge(found, patch)
-    return found
+    result = copy.deepcopy(document)
+    _merge(result, patch)
+    return result
 
 
 def _merge(document: dict[str, Any], patch: dict[str, Any]) -> None:
@@ -197,7 +199,7 @@ def _has(labels: dict[str, str], term: str) -> bool:
 def _is(document: dict[str, Any], term: str) -> bool:
     path, _, value = term.replace("==", "=").partition("=")
     differs = path.endswith("!")
-    found: Any = document
+    value_there: Any = document
     for part in path.rstrip("!").split("."):
-        found = (found or {}).get(part)
-    return (str(found or "") == value) is not differs
+        value_there = (value_there or {}).get(part)
+    return (str(value_there or "") == value) is not differs

@@ -6,10 +6,11 @@ release.
 
 from importlib.metadata import version
 
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.model import DoneWhen, JobSpec, NodeInfo, Role
-from controlplane.supplies import Claim, Code, Supplies
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.spec import DoneWhen, JobSpec, Role
+from controlplane.model.supplies import Code, Supplies, VolumeClaim
 from tests.golden.make import keep
 from tests.golden.make_scheduling import Tale
 
@@ -22,7 +23,7 @@ def past() -> Tale:
     tale.do(c.ReportNode(node=NodeInfo("n1", 4)))
     supplies = Supplies(
         code=Code(repo="https://git.example/team/train.git", ref="main"),
-        data=(Claim(claim="imagenet", path="/data", read_only=True),),
+        data=(VolumeClaim(claim="imagenet", path="/data", read_only=True),),
         shared_memory="16Gi",
         resources={"rdma/hca": "1"},
     )

@@ -6,10 +6,11 @@ old release.
 
 from importlib.metadata import version
 
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.model import CleanPods, NodeInfo, Role
-from controlplane.sharing import Queue
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.policy import Queue
+from controlplane.model.spec import CleanPods, Role
 from tests.golden.make import keep
 from tests.golden.make_scheduling import Tale
 
@@ -26,6 +27,8 @@ def past() -> Tale:
     tale.report("train", started=(0, 1))
     _amend(tale, active_deadline_s=3600.0)
     _amend(tale, active_deadline_s=3600.0, restart_limit=None)
+    _amend(tale, clean=CleanPods.ALL)
+    tale.do(c.CordonNode(node="n1"), c.DrainNode(node="n1"))
     tale.do(c.CancelJob(namespace="default", name="train"))
     tale.report("train", gone=(0, 1))
     _amend(tale, ttl_s=600.0, clean=CleanPods.ALL)

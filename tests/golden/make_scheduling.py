@@ -8,17 +8,19 @@ import json
 from importlib.metadata import version
 from pathlib import Path
 
-from controlplane import codec
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.decider import decide
-from controlplane.enactment import enact
-from controlplane.model import DoneWhen, JobSpec, NodeInfo, Repair, Role, Scheduling, TopologyAsk
-from controlplane.replay import state_hash
-from controlplane.scheduling.cycle import Pass
+from controlplane.decisions.decider import decide
+from controlplane.decisions.scheduling_events import enact
+from controlplane.log import codec
+from controlplane.log.snapshots import state_hash
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.policy import Policy, Preempt, Queue, WithinQueue
+from controlplane.model.rows import GENESIS
+from controlplane.model.spec import DoneWhen, JobSpec, Repair, Role, Scheduling, TopologyAsk
+from controlplane.scheduling.scheduling_pass import Pass
 from controlplane.scheduling.snapshot import Snapshot
-from controlplane.sharing import Discipline, Policy, Preempt, Queue, WithinQueue
-from controlplane.world import World
+from controlplane.state.world import World
 
 HERE = Path(__file__).parent
 
@@ -61,7 +63,7 @@ def past() -> Tale:
     tale = Tale()
     rules = Preempt(within_queue=WithinQueue.LOWER)
     tale.do(
-        c.SetPolicy(policy=Policy(discipline=Discipline.FIFO_FIT, preempt=rules)),
+        c.SetPolicy(policy=Policy(discipline="fit", preempt=rules)),
         c.DefineQueue(queue=Queue("lab")),
         c.DefineQueue(queue=Queue("left", parent="lab", nominal=12, borrow_max=4)),
         c.DefineQueue(queue=Queue("brief", parent="lab", nominal=4)),
@@ -80,7 +82,7 @@ def past() -> Tale:
     tale.schedule()
     tale.report("wide", started=(0, 1))
     lost = tale.world.jobs["id-two"].attempt.placement[1].node
-    tale.do(c.ReportNodeLost(node=lost, message="silent"))
+    tale.do(c.ReportNodeLost(node=lost, detail="silent"))
     tale.report("two", gone=(1,))
     tale.do(c.ReportNode(node=NodeInfo("n9", 4, rack="r9")))
     tale.schedule()
@@ -90,7 +92,7 @@ def past() -> Tale:
 
 def main() -> None:
     tale, name = past(), f"{version('muster')}-scheduling"
-    rows = codec.to_rows(tale.log, codec.GENESIS)
+    rows = codec.to_rows(tale.log, GENESIS)
     (HERE / f"{name}.jsonl").write_bytes(b"".join(codec.to_line(row) + b"\n" for row in rows))
     expected = {"position": tale.world.position, "state_hash": state_hash(tale.world)}
     (HERE / f"{name}.json").write_text(json.dumps(expected, indent=1) + "\n")

@@ -1,15 +1,18 @@
 """Writes this release's golden log of a simulated cluster: `python -m tests.golden.make_simulated`.
 
-Its model, a pool that is asked for a node and gets it back, time that passes without an event, and a
-start that decides nothing. Never run for an old release.
+Its model, a pool that is asked for a node and gets it back, a fault that a person asks for, time that
+passes without an event, and a start that decides nothing. Never run for an old release.
 """
 
 from importlib.metadata import version
 
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.model import NodeInfo, Role
-from controlplane.sharing import Queue
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.faults import NodeFaultKind, NodeFaultSpec
+from controlplane.model.policy import Queue
+from controlplane.model.reasons import LossReason
+from controlplane.model.spec import Role
 from tests.golden.make import keep
 from tests.golden.make_scheduling import Tale
 
@@ -27,12 +30,14 @@ def past() -> Tale:
     tale.schedule()
     tale.record(e.EngineStarted(2, version("muster"), passes=False))
     tale.report("train", started=(0, 1))
+    slow = NodeFaultSpec(NodeFaultKind.SLOW, 60.0, factor=0.5)
+    tale.do(c.InjectFault(node="n1", fault=slow, delay_s=0.25))
     tale.do(c.CancelJob(namespace="default", name="train"))
     tale.report("train", gone=(0, 1))
     tale.now += 3_600.0
     tale.do(c.ReportTime())
     tale.do(c.ReportPoolReturn(pool="cloud", nodes=("n1",)))
-    tale.do(c.ReportNodeLost(node="n1", message="node n1 was given back to its pool"))
+    tale.do(c.ReportNodeLost(node="n1", reason=LossReason.GIVEN_BACK))
     return tale
 
 

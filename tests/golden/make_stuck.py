@@ -5,10 +5,12 @@ A wrong image, and devices that others use. Never run for an old release.
 
 from importlib.metadata import version
 
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.model import NodeInfo, Role
-from controlplane.sharing import Queue
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.failures import Stuck
+from controlplane.model.policy import Queue
+from controlplane.model.spec import Role
 from tests.golden.make import keep
 from tests.golden.make_scheduling import Tale
 
@@ -20,7 +22,11 @@ def past() -> Tale:
     tale.do(c.ReportNode(node=NodeInfo("n1", 4, unusable=(3,))))
     tale.submit("train", Role(name="worker", replicas=3, gpus=1))
     tale.schedule()
-    tale.report("train", started=(0,), stuck=((1, "ErrImagePull: no such image"), (2, "Other: x")))
+    tale.report(
+        "train",
+        started=(0,),
+        stuck=(Stuck(1, "ErrImagePull", "no such image"), Stuck(2, "Other", "x")),
+    )
     tale.report("train", started=(1,))
     tale.do(c.CancelJob(namespace="default", name="train"))
     tale.report("train", gone=(0, 1, 2))

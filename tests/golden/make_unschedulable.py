@@ -1,7 +1,7 @@
 """Writes this release's golden log of jobs set aside: `python -m tests.golden.make_unschedulable`.
 
 Two nodes, jobs that cannot start on them for several reasons, and what changes that: a node that comes,
-one that is cordoned for a while, a quota, the rest of a group. Decided by an engine in virtual time.
+one that is cordoned for a while, a quota, the rest of a group. Decision by an engine in virtual time.
 Never run for an old release.
 """
 
@@ -11,17 +11,17 @@ from typing import Any
 
 import simpy
 
-from adapters.instant_cluster import InstantCluster
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from controlplane import commands as c
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
 from controlplane.engine import Engine, EngineOptions
-from controlplane.model import NodeInfo
-from controlplane.sharing import Queue
-from simulator.virtual_time import VirtualTime
+from controlplane.model import commands as c
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.policy import Queue
+from simulator.kernel.virtual_time import VirtualTime
 from tests.controlplane.instant_world import job
 from tests.controlplane.test_unschedulable import gang
 from tests.golden.make import keep
+from tests.instant_cluster import InstantCluster
 
 NODES = (NodeInfo("n1", 4, rack="a"), NodeInfo("n2", 4, rack="b", labels={"zone": "y"}))
 
@@ -55,12 +55,12 @@ def main() -> None:
     engine = Engine(SimpyClock(env), log, InstantCluster(env, NODES), options)
     as_process(env, engine.run())
 
-    def tell() -> Generator[simpy.Event, Any, None]:
+    def report() -> Generator[simpy.Event, Any, None]:
         for command in story():
             yield env.timeout(10.0)
             engine.submit(command)
 
-    env.process(tell())
+    env.process(report())
     env.run()
     keep(f"{version('muster')}-unschedulable", log.events, engine.world, decided=True)
 

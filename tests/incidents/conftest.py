@@ -2,7 +2,8 @@
 
 import pytest
 
-from controlplane.codec import GENESIS, Row, to_rows
+from controlplane.log.codec import to_rows
+from controlplane.model.rows import GENESIS, Row
 from tests.incidents.day import Day
 
 

@@ -9,24 +9,25 @@ from random import Random
 
 from simpy.events import Event
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
-from controlplane import commands as c
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
+from adapters.simulated_cluster.workload import Workload, hints_of
 from controlplane.engine import Engine, EngineOptions
-from controlplane.model import (
+from controlplane.model import commands as c
+from controlplane.model.policy import Policy, Preempt, Queue, Reclaim, WithinQueue
+from controlplane.model.spec import (
     DoneWhen,
     JobSpec,
     RestartPolicy,
     RestartRule,
     RestartScope,
     Role,
-    Workload,
 )
-from controlplane.sharing import Discipline, Policy, Preempt, Queue, Reclaim, WithinQueue
 from simulator.faults import FaultModel
-from simulator.topology import ClusterModel, Delays, grid
-from simulator.virtual_time import VirtualTime
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import ClusterModel, Delays, grid
+from tests.gangs import is_elastic
 
 ORIGIN = 1_763_251_200.0
 DAY_S = 86_400.0
@@ -52,7 +53,9 @@ def some_spec(dice: Random, ttl_s: float | None = None) -> JobSpec:
         restart=dice.choice([RestartRule.ON_FAILURE, RestartRule.EXIT_CODE]),
         max_replicas=8 if luck > 0.9 else None,
     )
-    others = dice.choice([(), (), (Role(name="PS", serves=True),), (Role(name="Chief", gpus=1),)])
+    others = dice.choice(
+        [(), (), (Role(name="PS", is_server=True),), (Role(name="Chief", gpus=1),)]
+    )
     scope = RestartScope.RANK if dice.random() < 0.1 else RestartScope.GANG
     return JobSpec(
         kind=dice.choice(["PyTorchJob", "TFJob", "MPIJob"]),
@@ -63,8 +66,10 @@ def some_spec(dice: Random, ttl_s: float | None = None) -> JobSpec:
         restart=RestartPolicy(limit=3, scope=scope),
         active_deadline_s=dice.choice([None, None, 7_200.0]),
         ttl_s=dice.choice([ttl_s, 3_600.0]),
-        workload=Workload(
-            duration_s=dice.lognormvariate(5.6, 1.1), exit_code=code, failing_attempts=failing
+        hints=hints_of(
+            Workload(
+                duration_s=dice.lognormvariate(5.6, 1.1), exit_code=code, failing_attempts=failing
+            )
         ),
     )
 
@@ -88,7 +93,7 @@ def commands(
             suspended=dice.random() < 0.02,
         )
         asked.append((at, submit))
-        elastic = submit.spec.roles[-1].is_elastic
+        elastic = is_elastic(submit.spec.roles[-1])
         for turn in range(dice.choice([1, 2] if elastic else [0] * 12 + [1, 2])):
             at += dice.expovariate(1 / 200.0)
             asked.append((at, _some_request(dice, f"{number}-{turn}", who, name, elastic)))
@@ -146,10 +151,10 @@ def drains_and_amendments(
 def _policies(day_s: float) -> Iterator[Timed]:
     lower = Preempt(within_queue=WithinQueue.LOWER, reclaim=Reclaim.ANY)
     policies = (
-        Policy(discipline=Discipline.FIFO_FIT),
-        Policy(discipline=Discipline.FIFO_FIT, preempt=lower, protected_s=60.0),
-        Policy(discipline=Discipline.EASY_BACKFILL, quarantine_after=1),
-        Policy(discipline=Discipline.SHORTEST_FIT, packing="spread", ageing_per_hour=1.0),
+        Policy(discipline="fit"),
+        Policy(discipline="fit", preempt=lower, protected_s=60.0),
+        Policy(discipline="easy", quarantine_after=1),
+        Policy(discipline="sjffit", packing="spread", ageing_per_hour=1.0),
         Policy(preempt=lower),
     )
     for number, policy in enumerate(policies, 1):
@@ -167,7 +172,7 @@ class Day:
         jobs: int = 300,
         day_s: float = DAY_S,
         ttl_s: float | None = None,
-        witness=None,
+        analyser=None,
         restless: bool = False,
         **cluster,
     ) -> None:  # type: ignore[no-untyped-def]
@@ -179,7 +184,7 @@ class Day:
         self.cluster = SimulatedCluster(self.env, self.model)
         options = EngineOptions(resync_s=600.0, snapshot_every=None)
         clock = SimpyClock(self.env)
-        self.engine = Engine(clock, self.log, self.cluster, options, on_recorded=witness)
+        self.engine = Engine(clock, self.log, self.cluster, options, on_recorded=analyser)
         self.asked = commands(seed, jobs=jobs, day_s=day_s, ttl_s=ttl_s)
         if restless:
             more = drains_and_amendments(seed, jobs=jobs, day_s=day_s, **cluster)

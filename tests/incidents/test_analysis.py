@@ -2,8 +2,8 @@
 
 import pytest
 
-from adapters.memory_log import MemoryLog
-from controlplane import events as e
+from adapters.logs.memory_log import MemoryLog
+from controlplane.model import events as e
 from studies.analysis import analyse
 from studies.analysis.counting import spread_of
 from tests.incidents.day import Day
@@ -11,32 +11,34 @@ from tests.scenarios.scenario import run_now
 
 
 def test_the_counts_are_those_of_the_events(day: Day) -> None:
-    found, events = run_now(analyse(day.log)), [r.event for r in day.log.events]
+    analysis, events = run_now(analyse(day.log)), [r.event for r in day.log.events]
     submitted = [x for x in events if isinstance(x, e.JobSubmitted)]
-    assert found.jobs == len(submitted)
-    assert found.succeeded == sum(isinstance(x, e.JobSucceeded) for x in events)
-    assert found.failed == sum(isinstance(x, e.JobFailed) for x in events)
+    assert analysis.jobs == len(submitted)
+    assert analysis.succeeded == sum(isinstance(x, e.JobSucceeded) for x in events)
+    assert analysis.failed == sum(isinstance(x, e.JobFailed) for x in events)
     lost = sum(isinstance(x, e.NodeLost) for x in events)
-    assert sum(node.losses for node in found.nodes) == lost
-    causes = {group.name: group.attempts for group in found.by_cause}
+    assert sum(node.losses for node in analysis.nodes) == lost
+    causes = {group.name: group.attempts for group in analysis.by_cause}
     gangs = [x.restart.cause for x in events if isinstance(x, e.JobRestarting)]
     assert causes["node_lost"] == sum(cause == "node_lost" for cause in gangs)
-    codes = {group.name for group in found.by_exit_code}
+    codes = {group.name for group in analysis.by_exit_code}
     assert codes == {"1", "137"}
 
 
 def test_gpu_hours_are_those_that_were_held(day: Day) -> None:
     """Summed up from the world itself, event by event."""
-    from controlplane.world import World
+    from controlplane.state.world import World
 
     world, held = World(), 0.0
     for recorded in day.log.events:
-        held += sum(world.used.values()) * (recorded.at - world.at if world.position else 0.0)
+        held += sum(world.devices.used.values()) * (
+            recorded.at - world.at if world.position else 0.0
+        )
         world.apply(recorded)
-    found = run_now(analyse(day.log))
+    analysis = run_now(analyse(day.log))
     # Ranks let their devices go one by one, and attempts are booked until their end.
-    assert found.gpu_hours == pytest.approx(held / 3600, rel=0.02)
-    assert 0 < found.gpu_hours_lost < found.gpu_hours
+    assert analysis.gpu_hours == pytest.approx(held / 3600, rel=0.02)
+    assert 0 < analysis.gpu_hours_lost < analysis.gpu_hours
 
 
 def test_a_span_counts_only_what_lies_in_it(day: Day) -> None:
@@ -88,5 +90,5 @@ def test_the_fit_gives_back_what_the_day_was_drawn_from(day: Day) -> None:
 
 
 def test_an_empty_log_teaches_nothing() -> None:
-    found = run_now(analyse(MemoryLog()))
-    assert (found.jobs, found.by_cause, found.fit.run_s) == (0, [], None)
+    analysis = run_now(analyse(MemoryLog()))
+    assert (analysis.jobs, analysis.by_cause, analysis.fit.run_s) == (0, [], None)

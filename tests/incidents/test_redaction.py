@@ -5,25 +5,27 @@ from random import Random
 
 import pytest
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
-from cli.incident import check_bundle
-from controlplane.bundle import Bundle, make_bundle
-from controlplane.codec import from_row
-from controlplane.commands import DefineQueue, RemoveQueue, ReportRanks, SetPolicy, SubmitJob
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
+from adapters.simulated_cluster.workload import Workload, hints_of
+from cli.log.incident import check_bundle
+from controlplane.audit.bundle import IncidentBundle, make_bundle
 from controlplane.engine import Engine, EngineOptions
-from controlplane.events import JobSubmitted
-from controlplane.model import DoneWhen, Exit, JobSpec, Role, Scheduling, Workload
-from controlplane.requests import SUPPLIES_ANNOTATION
-from controlplane.sharing import Discipline, Policy, Queue, ResourceQuota
-from simulator.topology import parse_cluster
-from simulator.virtual_time import VirtualTime
+from controlplane.log.codec import from_row
+from controlplane.model.commands import DefineQueue, RemoveQueue, ReportRanks, SetPolicy, SubmitJob
+from controlplane.model.events import JobSubmitted
+from controlplane.model.failures import Exit, Stuck
+from controlplane.model.policy import Policy, Queue, ResourceQuota
+from controlplane.model.resources import SUPPLIES_ANNOTATION
+from controlplane.model.spec import DoneWhen, JobSpec, Role, Scheduling
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import parse_cluster
 from tests.incidents.test_bundles import written
 from tests.scenarios.scenario import run_now
 from tests.scenarios.test_cores import FILE
 
-POLICY = Policy(discipline=Discipline.EASY_BACKFILL, usage_halflife_s=500.0)
+POLICY = Policy(discipline="easy", usage_halflife_s=500.0)
 QUEUES = (
     Queue("acme-dept", nominal=0),
     Queue("acme-vision", parent="acme-dept", nominal=10, borrow_max=4),
@@ -65,7 +67,7 @@ def spec(dice: Random, number: int) -> JobSpec:
         queue=dice.choice(["acme-vision", "acme-speech"]),
         annotations={"note": "acme", **supplied},
         ttl_s=dice.choice([None, 100.0]),
-        workload=Workload(duration_s=seconds),
+        hints=hints_of(Workload(duration_s=seconds)),
         scheduling=Scheduling(estimate_s=seconds * dice.uniform(0.5, 2), **together),
     )
 
@@ -90,25 +92,24 @@ def history() -> MemoryLog:
         engine.submit(
             SubmitJob(id=f"c{number}", actor="ann@acme", job=f"j{number}", namespace=team, name=name, spec=spec(dice, number))
         )  # fmt: skip
-        stuck = f'ErrImagePull: rpc error: "acme/train:9": not found for {team}/{name}.'
-        told = ReportRanks(
-            job=f"j{number}", attempt=1, commits=((0, "5ecre7"),), stuck=((0, stuck),)
-        )
+        detail = f'rpc error: "acme/train:9": not found for {team}/{name}.'
+        stuck = Stuck(0, "ErrImagePull", detail)
+        report = ReportRanks(job=f"j{number}", attempt=1, commits=((0, "5ecre7"),), stuck=(stuck,))
         env.run(until=env.now + dice.uniform(0, 10))
-        engine.submit(told)
+        engine.submit(report)
         if number % 4 == 0:
             env.run(until=env.now + 30)
-            ended = Exit(0, 1, message=f"{name}: hunter2", lines=("the key is hunter2",))
+            ended = Exit(0, 1, detail=f"{name}: hunter2", lines=("the key is hunter2",))
             engine.submit(ReportRanks(job=f"j{number}", attempt=1, exited=(ended,)))
     env.run(until=env.now + 10_000)
     return log
 
 
-def without_names(log: MemoryLog, first: int, last: int) -> Bundle:
+def without_names(log: MemoryLog, first: int, last: int) -> IncidentBundle:
     return run_now(make_bundle(log, first=first, last=last, release="9", redact=True))
 
 
-def check(bundle: Bundle, path: Path) -> None:
+def check(bundle: IncidentBundle, path: Path) -> None:
     text = b"".join(bundle.lines())
     for secret in SECRETS:
         assert secret not in text, secret
@@ -119,11 +120,11 @@ def check(bundle: Bundle, path: Path) -> None:
     check_bundle(written(bundle, path))
 
 
-def test_the_whole_history_is_decided_alike_and_tells_no_name(
+def test_the_whole_history_is_decided_alike_and_reveals_no_name(
     history: MemoryLog, tmp_path: Path
 ) -> None:
     kinds = {type(recorded.event).__name__ for recorded in history.events}
-    assert kinds >= {"QueueRemoved", "CodeResolved", "GangHeld", "JobRestarting", "JobRemoved"}
+    assert kinds >= {"QueueRemoved", "CodeResolved", "GangWaiting", "JobRestarting", "JobRemoved"}
     assert "RanksStuck" in kinds
     check(without_names(history, 1, len(history.events)), tmp_path / "whole.bundle")
 
@@ -133,5 +134,5 @@ def test_a_part_begins_with_a_state_that_is_decided_alike(
     history: MemoryLog, tmp_path: Path, part: int
 ) -> None:
     length = len(history.events)
-    found = without_names(history, part * length // 7, (part + 1) * length // 7)
-    check(found, tmp_path / "part.bundle")
+    redacted = without_names(history, part * length // 7, (part + 1) * length // 7)
+    check(redacted, tmp_path / "part.bundle")

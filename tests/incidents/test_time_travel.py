@@ -11,12 +11,14 @@ from random import Random
 
 import pytest
 
-from adapters.memory_log import MemoryLog
-from adapters.sqlite_log import SqliteLog
-from controlplane.codec import GENESIS, to_line, to_rows
-from controlplane.events import Recorded
-from controlplane.replay import position_at, rebuild, state_hash, take_snapshot
-from controlplane.world import World
+from adapters.database.event_log import DatabaseLog
+from adapters.logs.memory_log import MemoryLog
+from controlplane.log.codec import to_line, to_rows
+from controlplane.log.replay import position_at, rebuild
+from controlplane.log.snapshots import state_hash, take_snapshot
+from controlplane.model.events import Recorded
+from controlplane.model.rows import GENESIS
+from controlplane.state.world import World
 from tests.cli.logs import sqlite_log
 from tests.incidents.day import DAY_S, Day
 from tests.scenarios.scenario import run_now
@@ -25,21 +27,22 @@ ROOT = Path(__file__).parents[2]
 HASHES = """
 import sys, json
 from pathlib import Path
-from controlplane.codec import GENESIS, from_line
-from controlplane.folding import fold
-from controlplane.replay import state_hash
-from controlplane.state import State
+from controlplane.log.codec import from_line
+from controlplane.model.rows import GENESIS
+from controlplane.log.fold import fold
+from controlplane.log.snapshots import state_hash
+from controlplane.state.state import State
 wanted = set(json.loads(sys.argv[2]))
-state, digest, found = State(), GENESIS, {}
+state, digest, hashes = State(), GENESIS, {}
 for line in Path(sys.argv[1]).read_bytes().splitlines():
     digest = fold(state, [from_line(line)], digest)
     if state.position in wanted:
-        found[state.position] = state_hash(state)
-print(json.dumps(found))
+        hashes[state.position] = state_hash(state)
+print(json.dumps(hashes))
 """
 
 
-class Witness:
+class IncidentAnalyser:
     """Notes the hash of the live world after some of the steps, as the engine takes them."""
 
     def __init__(self, share: float) -> None:
@@ -54,9 +57,9 @@ class Witness:
 
 
 def witnessed(share: float, **how) -> tuple[Day, dict[int, str]]:  # type: ignore[no-untyped-def]
-    witness = Witness(share)
-    witness.day = Day(4, witness=witness, **how)
-    return witness.day.run(), witness.hashes
+    analyser = IncidentAnalyser(share)
+    analyser.day = Day(4, analyser=analyser, **how)
+    return analyser.day.run(), analyser.hashes
 
 
 def check_every_hash(day: Day, hashes: dict[int, str]) -> None:
@@ -104,7 +107,7 @@ def test_another_process_with_another_hash_seed_finds_the_same(tmp_path: Path) -
         assert {int(k): v for k, v in json.loads(done.stdout).items()} == hashes
 
 
-def test_an_instant_is_found_without_reading_the_log(day: Day) -> None:
+def test_a_point_in_time_is_located_without_reading_the_log(day: Day) -> None:
     events = day.log.events
     for recorded in Random(3).sample(list(events), 50):
         last = max(r.position for r in events if r.at <= recorded.at)
@@ -123,9 +126,9 @@ def test_a_database_that_is_being_written_is_read_without_disturbing_it(
     path = sqlite_log(tmp_path / "live.db", events[:2_000])
 
     async def both() -> None:
-        writer = await SqliteLog.open(path)
+        writer = await DatabaseLog.open(path)
         epoch = (await writer.lead()).epoch
-        reader = await SqliteLog.open(path, read_only=True)
+        reader = await DatabaseLog.open(path, read_only=True)
         for start in range(2_000, 4_000, 500):
             await asyncio.gather(
                 writer.append(events[start : start + 500], epoch=epoch),

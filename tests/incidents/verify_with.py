@@ -3,17 +3,17 @@
 import sys
 from pathlib import Path
 
-from controlplane.codec import from_line, from_row
-from controlplane.redeciding import Differs, Redecider
-from controlplane.world import World
+from controlplane.audit.redecide import DecisionVerifier, Differs
+from controlplane.log.codec import from_line, from_row
+from controlplane.state.world import World
 
 
 def main(path: str) -> int:
-    redecider = Redecider(World())
+    verifier = DecisionVerifier(World())
     lines = Path(path).read_bytes().splitlines()
     try:
-        redecider.take(from_row(from_line(line)) for line in lines)
-        redecider.finish()
+        verifier.take(from_row(from_line(line)) for line in lines)
+        verifier.finish()
     except Differs as differs:
         print(differs.difference.position, differs.difference.why)
         return 3

@@ -34,7 +34,7 @@ def plant(bug: Bug) -> str:
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*skipped))
         source = copy / bug.file
         text = source.read_text()
-        assert bug.old in text, f"{bug.name}: {bug.file} no longer says {bug.old!r}"
+        assert bug.old in text, f"{bug.name}: {bug.file} no longer contains {bug.old!r}"
         source.write_text(text.replace(bug.old, bug.new))
         words = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-m", "not slow"]
         done = subprocess.run(

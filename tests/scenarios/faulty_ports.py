@@ -8,15 +8,15 @@ from typing import Any
 from msgspec import Struct
 from simpy.events import Event
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock
-from controlplane.commands import Report
-from controlplane.effects import Effect, LaunchGang
-from controlplane.errors import LogUnavailable
-from controlplane.events import Recorded
-from controlplane.job import Job
-from controlplane.ports import Cluster, Head, Snapshot
-from simulator.virtual_time import VirtualTime
+from adapters.clocks.simpy_clock import SimpyClock
+from adapters.logs.memory_log import MemoryLog
+from controlplane.lifecycle.effects import Effect, LaunchGang
+from controlplane.lifecycle.job import Job
+from controlplane.model.commands import Report
+from controlplane.model.errors import LogUnavailable
+from controlplane.model.events import Recorded
+from controlplane.ports import Cluster, Head, StateSnapshot
+from simulator.kernel.virtual_time import VirtualTime
 
 
 class Faults(Struct):
@@ -117,11 +117,11 @@ class FaultyLog(Port):
         await self.delay()
         return await self._log.read(after, limit)
 
-    async def save_snapshot(self, snapshot: Snapshot) -> None:
+    async def save_snapshot(self, snapshot: StateSnapshot) -> None:
         await self.delay()
         await self._log.save_snapshot(snapshot)
 
-    async def latest_snapshot(self, at_most: int | None = None) -> Snapshot | None:
+    async def latest_snapshot(self, at_most: int | None = None) -> StateSnapshot | None:
         await self.delay()
         return await self._log.latest_snapshot(at_most)
 
@@ -147,19 +147,19 @@ class FaultyCluster(Port):
     async def connect(self, report: Callable[[Report], None]) -> None:
         await self.delay()
         await self._cluster.connect(
-            lambda told: self._on_the_way(told, lambda it: report(self._arrives(it)))
+            lambda sent: self._on_the_way(sent, lambda it: report(self._arrives(it)))
         )
 
-    def _on_the_way(self, told: Report, report: Callable[[Report], None]) -> None:
+    def _on_the_way(self, sent: Report, report: Callable[[Report], None]) -> None:
         if self.hits(self.faults.report_lost):
             return
         copies = 2 if self.hits(self.faults.report_repeated) else 1
         for _ in range(copies):
             late_s = self.dice.random() * self.faults.report_delay_s
             if late_s and self.dice.random() < 0.5:
-                self.env.timeout(late_s).callbacks.append(lambda _: report(told))
+                self.env.timeout(late_s).callbacks.append(lambda _: report(sent))
             else:
-                report(told)
+                report(sent)
 
     async def carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:

@@ -1,6 +1,6 @@
 """Job specs of wide worlds: every shape that a gang may have, drawn from dice.
 
-`SHAPES` is the table: each row makes the roles and the scheduling wishes of a gang that an empty
+`SHAPES` is the table: each row makes the roles and the scheduling constraints of a gang that an empty
 cluster could hold. How long the job runs and how it ends is drawn alike for all of them.
 """
 
@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controlplane.model import (
+from adapters.simulated_cluster.workload import Workload, hints_of
+from controlplane.model.spec import (
     DoneWhen,
     JobSpec,
     Repair,
@@ -20,9 +21,8 @@ from controlplane.model import (
     Role,
     Scheduling,
     TopologyAsk,
-    Workload,
 )
-from simulator.topology import ClusterModel, NodeModel
+from simulator.network.topology import ClusterModel, NodeModel
 
 # The fields of a JobSpec that a shape decides.
 Fields = dict[str, Any]
@@ -51,16 +51,18 @@ def drawn_spec(dice: Random, cluster: ClusterModel, shape: str, queue: str) -> J
         ttl_s=dice.choice([None, None, 30.0]),
         active_deadline_s=400.0 if hangs else dice.choice([None, None, 2_000.0]),
         start_timeout_s=dice.choice([20.0, 120.0]),
-        workload=Workload(
-            duration_s=duration_s,
-            exit_code=dice.choice([0, 0, 0, 1, 137]),
-            failing_attempts=dice.choice([None, 1, 2]),
+        hints=hints_of(
+            Workload(
+                duration_s=duration_s,
+                exit_code=dice.choice([0, 0, 0, 1, 137]),
+                failing_attempts=dice.choice([None, 1, 2]),
+            )
         ),
-        scheduling=_with_wishes_about_time(dice, asks, duration_s),
+        scheduling=_with_time_limits(dice, asks, duration_s),
     )
 
 
-def _with_wishes_about_time(dice: Random, asks: Scheduling, duration_s: float) -> Scheduling:
+def _with_time_limits(dice: Random, asks: Scheduling, duration_s: float) -> Scheduling:
     return replace(
         asks,
         estimate_s=dice.choice([None, duration_s, 100.0]),
@@ -113,10 +115,10 @@ def _with_servers(dice: Random, cluster: ClusterModel) -> Fields:
     server = Role(
         name="PS",
         replicas=dice.randint(1, 2),
-        serves=True,
+        is_server=True,
         starts_after=dice.choice(["", "", "Worker"]),
     )
-    worker = _worker(dice, **_size(dice, cluster), expendable=dice.random() < 0.3)
+    worker = _worker(dice, **_size(dice, cluster), optional=dice.random() < 0.3)
     return {"roles": (server, worker) if dice.random() < 0.5 else (worker, server)}
 
 

@@ -1,6 +1,6 @@
 """A wide world as a value, drawn from a seed: cluster, policy, queues, and all that will be done to it.
 
-A plan says everything beforehand, so that a failing one can be made smaller (`shrink.py`) by leaving
+A plan fixes everything beforehand, so that a failing one can be made smaller (`shrink.py`) by leaving
 out what does not matter. `ACTIONS` is the table of what people and nodes do.
 """
 
@@ -10,19 +10,22 @@ from random import Random
 
 from msgspec.structs import replace
 
-from controlplane import commands as c
-from controlplane.model import JobSpec, NodeInfo
-from controlplane.sharing import (
-    Discipline,
+from controlplane.disciplines.registry import DISCIPLINES
+from controlplane.model import commands as c
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.dependencies import After, Condition
+from controlplane.model.owners import indices_text
+from controlplane.model.policy import (
     FlavorQuota,
     Policy,
     Preempt,
     Queue,
-    QuotaModel,
     Reclaim,
     WithinQueue,
 )
-from simulator.topology import ClusterModel, Delays, FaultModel, NodeModel
+from controlplane.model.spec import JobSpec
+from controlplane.scheduling.quota_models.quota_model import QUOTA_MODELS
+from simulator.network.topology import ClusterModel, Delays, FaultModel, NodeModel
 from tests.scenarios.faulty_ports import Faults
 from tests.scenarios.jobs import SHAPES, SPOT, drawn_spec
 
@@ -35,7 +38,7 @@ LEFT_OUT: dict[str, str] = {}
 
 @dataclass(frozen=True)
 class Flap:
-    """A node fails and comes back, on the machine's side: nobody asks the control plane."""
+    """A node fails and comes back on the machine's side, without a command to the control plane."""
 
     node: str
     repair_s: float
@@ -60,7 +63,7 @@ class WorldPlan:
     snapshot_every: int | None
 
     def as_reported(self, info: NodeInfo) -> NodeInfo:
-        """A node with what its plan says of it besides."""
+        """A node with the further properties of its plan."""
         block = f"block-{info.rack[-1:]}"
         return replace(info, taints=self.taints.get(info.name, ()), path=(block, info.rack))
 
@@ -82,7 +85,9 @@ def drawn_plan(seed: int) -> WorldPlan:
         faults=faults,
         policy=drawn_policy(dice),
         queues=queues,
-        timeline=tuple(sorted(_timeline(cast), key=lambda timed: timed[0])),
+        timeline=tuple(
+            sorted((*_timeline(cast), *Flows(seed, cast).timeline()), key=lambda timed: timed[0])
+        ),
         stops=frozenset(dice.sample(range(1, 400), dice.choice([0, 0, 3, 12]))),
         snapshot_every=dice.choice([None, 5, 50]),
     )
@@ -127,8 +132,8 @@ def drawn_policy(dice: Random) -> Policy:
     return Policy(
         starts_per_cycle_max=starts,
         cycle_s=cycle_s,
-        discipline=dice.choice(list(Discipline)),
-        model=dice.choice(list(QuotaModel)),
+        discipline=dice.choice(DISCIPLINES.names),
+        model=dice.choice(QUOTA_MODELS.names),
         preempt=_preempt(dice),
         levels=("block", "rack"),
         packing=dice.choice(["pack", "pack", "spread", "pack_emptiest"]),
@@ -183,7 +188,7 @@ def drawn_queue(dice: Random, cluster: ClusterModel, name: str, parent: str = ""
         weight=dice.choice([0.0, 1.0, 1.0, 2.0]),
         rank=dice.choice([0, 0, 1]),
         flavors=flavors if dice.random() < 0.15 else (),
-        discipline=dice.choice([None, None, *Discipline]),
+        discipline=dice.choice([None, None, *DISCIPLINES.names]),
         preempt=dice.choice([None, None, _preempt(dice)]),
     )
 
@@ -344,6 +349,100 @@ def _flap(cast: Cast) -> Iterator[Timed]:
     node = cast.node()
     for turn in range(cast.dice.randint(2, 5)):
         yield turn * 30.0, Flap(node, cast.dice.uniform(0.0, 25.0))
+
+
+# ---------------------------------------------------------------- arrays and dependencies
+
+
+class Flows:
+    """Who acts upon arrays and chains: with dice of its own, so that other worlds stay what they are."""
+
+    def __init__(self, seed: int, cast: Cast) -> None:
+        self.dice = Random(f"wide/workflows/{seed}")
+        self.cast = cast
+        self.names: list[str] = []
+        self.arrays: dict[str, tuple[int, ...]] = {}
+        # Not in every world in all queues, so that some can be removed.
+        self.queues = self.dice.choice([("default",), (*cast.queues, "default")])
+        self.commands = 0
+
+    def id(self) -> str:
+        self.commands += 1
+        return f"flow-{self.commands}"
+
+    def timeline(self) -> Iterator[Timed]:
+        dice = self.dice
+        count = dice.choice([0, 0, 6, 15])
+        for at in sorted(dice.uniform(0.0, TROUBLE_S * 0.8) for _ in range(count)):
+            step = dice.choices(
+                [self._array, self._job, self._request, self._retry], [5, 4, 5, 2], k=1
+            )[0]()
+            if step is not None:
+                yield at, step
+
+    def _spec(self) -> JobSpec:
+        dice = self.dice
+        queue = dice.choice(self.queues)
+        shape = dice.choice(["small", "plain", "elastic"])
+        spec = drawn_spec(dice, self.cast.cluster, shape, queue)
+        return replace(spec, after=self._after())
+
+    def _after(self) -> tuple[After, ...]:
+        """On some that came before; those may be gone by then, and the submission is refused."""
+        dice, known = self.dice, self.names
+        count = min(len(known), dice.choice([0, 0, 1, 1, 2]))
+        conditions = [c for c in Condition if c is not Condition.CORRESPONDING]
+        return tuple(After(name, dice.choice(conditions)) for name in dice.sample(known, count))
+
+    def _array(self) -> c.SubmitJob:
+        dice, number = self.dice, len(self.names)
+        indices = tuple(sorted(dice.sample(range(20), dice.randint(1, 8))))
+        spec = self._spec()
+        alike = [name for name, has in self.arrays.items() if set(has) >= set(indices)]
+        if alike and dice.random() < 0.7:
+            spec = replace(spec, after=(After(dice.choice(alike), Condition.CORRESPONDING),))
+        name = f"flow-{number}"
+        self.names.append(name)
+        self.arrays[name] = indices
+        limit = dice.choice(["", "%1", "%2", "%5"])
+        return c.SubmitJob(
+            id=self.id(),
+            job=f"a{number}",
+            namespace=NAMESPACE,
+            name=name,
+            spec=replace(spec, array=f"{indices_text(indices)}{limit}"),
+            suspended=dice.random() < 0.1,
+        )
+
+    def _job(self) -> c.SubmitJob:
+        number = len(self.names)
+        spec = self._spec()
+        self.names.append(f"flow-{number}")
+        return c.SubmitJob(
+            id=self.id(), job=f"f{number}", namespace=NAMESPACE, name=f"flow-{number}", spec=spec
+        )
+
+    def _named(self) -> dict[str, str] | None:
+        """Something that was submitted before, or one index of it."""
+        if not self.names:
+            return None
+        name = self.dice.choice(self.names)
+        if name in self.arrays and self.dice.random() < 0.3:
+            name = f"{name}-{self.dice.choice(self.arrays[name])}"
+        return {"id": self.id(), "namespace": NAMESPACE, "name": name}
+
+    def _request(self) -> c.Request | None:
+        named = self._named()
+        kinds = [c.CancelJob, c.SuspendJob, c.SuspendJob, c.ResumeJob, c.ResumeJob, c.DeleteJob]
+        return None if named is None else self.dice.choice(kinds)(**named)
+
+    def _retry(self) -> c.Request | None:
+        named = self._named()
+        if named is None:
+            return None
+        some = self.arrays.get(named["name"], (0,))
+        indices = self.dice.choice([(), tuple(self.dice.sample(some, 1))])
+        return c.RetryMembers(**named, indices=indices)
 
 
 # How often each action is drawn, relative to the others.

@@ -1,23 +1,27 @@
 """Whole worlds that are stopped and started again: the log must not show that they were.
 
-A story is a cluster file and what people ask, and when. It is told once without a stop; then the
+A story is a cluster file and what people ask, and when. It runs once without a stop; then the
 process ends behind some step of the engine, and another one begins with nothing but the log.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Any
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
 from adapters.simulated_cluster.recovery import catch_up
-from controlplane import commands as c
-from controlplane import events as e
+from adapters.simulated_cluster.workload import Training, Workload, hints_of
+from controlplane.disciplines.registry import DISCIPLINES
 from controlplane.engine import Engine, EngineOptions
-from controlplane.model import (
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.faults import NodeFaultKind, NodeFaultSpec
+from controlplane.model.policy import Policy, Preempt, WithinQueue
+from controlplane.model.spec import (
     DoneWhen,
     JobSpec,
     Repair,
@@ -26,14 +30,11 @@ from controlplane.model import (
     RestartScope,
     Role,
     Scheduling,
-    Training,
-    Workload,
 )
-from controlplane.queries import gpus_wanted
-from controlplane.sharing import Discipline, Policy, Preempt, WithinQueue
-from controlplane.world import World
-from simulator.topology import parse_cluster
-from simulator.virtual_time import VirtualTime
+from controlplane.queries.queries import gpus_wanted
+from controlplane.state.world import World
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import parse_cluster
 
 Events = Sequence[e.Recorded]
 OPTIONS = EngineOptions(resync_s=None, snapshot_every=None)
@@ -49,7 +50,7 @@ class Story:
 
 
 @dataclass(slots=True)
-class Told:
+class RecordedStory:
     events: list[e.Recorded] = field(default_factory=list)
     # How many events there were behind each step.
     ends: list[int] = field(default_factory=list)
@@ -59,9 +60,9 @@ class Told:
         self.ends.append(len(self.events))
 
 
-def tell(story: Story, past: Events = ()) -> Told:
+def live(story: Story, past: Events = ()) -> RecordedStory:
     """Runs a story to its end, from the beginning or behind a `past` of which there is the log."""
-    told = Told(list(past))
+    lived = RecordedStory(list(past))
     env = VirtualTime()
     engines: list[Engine] = []
     cluster = SimulatedCluster(
@@ -74,14 +75,21 @@ def tell(story: Story, past: Events = ()) -> Told:
     if past:
         catch_up(cluster, world, past)
     clock = SimpyClock(env, origin=story.origin)
-    engine = Engine(clock, MemoryLog(past), cluster, OPTIONS, told.hear)
+
+    def hear(batch: Sequence[e.Recorded]) -> None:
+        lived.hear(batch)
+        for recorded in batch:
+            if isinstance(recorded.event, e.FaultInjected):
+                cluster.inject(recorded)
+
+    engine = Engine(clock, MemoryLog(past), cluster, OPTIONS, hear)
     engines.append(engine)
     as_process(env, engine.run())
     for at, command in story.asked:
         if at > env.now or (at == env.now and command.id not in world.receipts):
-            env.agenda.call_at(at, partial(engine.submit, command))
+            env.call_at(at, partial(engine.submit, command))
     env.run(until=story.until)
-    return told
+    return lived
 
 
 def without_starts(events: Events) -> list[tuple[float, e.Event, str, str]]:
@@ -123,6 +131,27 @@ def story_of(seed: int) -> Story:
     ]
     asked.sort(key=lambda each: each[0])
     return Story(_cluster(dice, seed), tuple(asked), until=at + 40_000.0)
+
+
+def with_faults(story: Story, seed: int) -> Story:
+    """The story, with faults that a person asks for."""
+    dice = Random(f"faults/{seed}")
+    asked = []
+    for number in range(8):
+        kind = dice.choice(list(NodeFaultKind))
+        fault = NodeFaultSpec(
+            kind,
+            dice.choice([None, 300.0, 2_000.0]) if number > 5 else dice.uniform(100.0, 2_000.0),
+            factor=1.0 if kind.takes_node else dice.choice([0.1, 0.5]),
+            notice_s=120.0 if kind is NodeFaultKind.SPOT_RECLAIM else 0.0,
+        )
+        node = f"{dice.choice('ab')}-{dice.randrange(3)}"
+        command = c.InjectFault(
+            id=f"fault-{number}", actor="eve", node=node, fault=fault, delay_s=0.25
+        )
+        asked.append((dice.uniform(200.0, 8_000.0), command))
+    every = sorted((*story.asked, *asked), key=lambda each: each[0])
+    return replace(story, asked=tuple(every))
 
 
 def _cluster(dice: Random, seed: int) -> dict[str, Any]:
@@ -167,7 +196,7 @@ def _policy(dice: Random) -> c.SetPolicy:
         id="policy",
         actor="root",
         policy=Policy(
-            discipline=dice.choice(list(Discipline)),
+            discipline=dice.choice(DISCIPLINES.names),
             preempt=Preempt(within_queue=dice.choice(list(WithinQueue))),
             protected_s=dice.choice([0.0, 300.0]),
             quarantine_after=dice.choice([None, 3]),
@@ -192,7 +221,7 @@ def _submission(number: int, dice: Random) -> c.SubmitJob:
         name="PS",
         replicas=dice.choice([0, 1]),
         restart=RestartRule.ON_FAILURE,
-        serves=True,
+        is_server=True,
         starts_after=dice.choice(["", "Worker"]),
     )
     roles = (worker,) if elastic or dice.random() < 0.7 else (worker, server)
@@ -216,7 +245,7 @@ def _submission(number: int, dice: Random) -> c.SubmitJob:
             backoff_s_max=100.0,
             scope=dice.choice([RestartScope.GANG, RestartScope.GANG, RestartScope.RANK]),
         ),
-        workload=Workload(training=training) if trains else fixed,
+        hints=hints_of(Workload(training=training) if trains else fixed),
         scheduling=Scheduling(repair=dice.choice([Repair.RESTART, Repair.REPLACE])),
     )
     return c.SubmitJob(

@@ -19,29 +19,32 @@ from typing import Any
 
 from simpy.events import Event
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import Killed, as_process
-from adapters.simulated_cluster import SimulatedCluster
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.effects import LaunchGang
-from controlplane.engine import Answer, Engine, EngineOptions
-from controlplane.errors import LogConflict, LogUnavailable, Rejected
-from controlplane.image import Receipt
-from controlplane.job import FINISHED, Job, Phase
-from controlplane.model import (
+from adapters.clocks.simpy_clock import Killed, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
+from adapters.simulated_cluster.workload import Workload, hints_of
+from controlplane.decisions.step import Answer
+from controlplane.engine import Engine, EngineOptions
+from controlplane.lifecycle.effects import LaunchGang
+from controlplane.lifecycle.job import Job
+from controlplane.log.replay import rebuild
+from controlplane.log.snapshots import state_hash
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.errors import LogConflict, LogUnavailable, Rejected
+from controlplane.model.phases import FINISHED, Phase
+from controlplane.model.spec import (
     DoneWhen,
     JobSpec,
     RestartPolicy,
     RestartRule,
     RestartScope,
     Role,
-    Workload,
 )
-from controlplane.replay import rebuild, state_hash
-from controlplane.world import World
-from simulator.topology import Delays, FaultModel, grid
-from simulator.virtual_time import VirtualTime
+from controlplane.state.image import Receipt
+from controlplane.state.world import World
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import Delays, FaultModel, grid
 from tests.scenarios.faulty_ports import Faults, FaultyCluster, FaultyLog, JumpyClock, Port
 
 TROUBLE_S = 2_000.0
@@ -183,7 +186,7 @@ class Scenario:
         """In the calm, nothing stays suspended for ever."""
         for turn in range(20):
             yield self.env.timeout(200.0)
-            for job_id in list(self.durable.by_phase[Phase.SUSPENDED]):
+            for job_id in list(self.durable.phases.by_phase[Phase.SUSPENDED]):
                 name = self.durable.jobs[job_id].name
                 command = c.ResumeJob(id=f"wake-{turn}-{name}", namespace="default", name=name)
                 yield from self._insist(command)
@@ -235,13 +238,18 @@ class Scenario:
         assert not errored, f"raised, though nothing was made to: {errored}"
         unfinished = [job for job in durable.jobs.values() if job.phase not in FINISHED]
         assert not unfinished, f"in the calm these did not end: {unfinished}"
-        assert not durable.live, f"finished, but not gone: {list(durable.live)}"
+        assert not durable.devices.live, f"finished, but not gone: {list(durable.devices.live)}"
         assert not self.cluster.running, f"in the cluster, but unwanted: {self.cluster.running}"
-        free = sum(mask.bit_count() for mask in durable.free.masks)
+        free = sum(mask.bit_count() for mask in durable.devices.free.masks)
         assert free == self.model.gpus, "devices leaked"
-        submitted = [r.event.job for r in self.log.events if isinstance(r.event, e.JobSubmitted)]
-        assert len(submitted) == len(set(submitted)), "a job was submitted twice"
-        assert self.acknowledged == set(submitted), "an acknowledged job was lost"
+        events = [r.event for r in self.log.events if isinstance(r.event, e.JobSubmitted)]
+        submitted = {event.job: event.owner for event in events}
+        assert len(submitted) == len(events), "a job was submitted twice"
+        asked = {job for job, owner in submitted.items() if owner is None}
+        asked |= {r.event.owner for r in self.log.events if isinstance(r.event, e.OwnerSubmitted)}
+        assert self.acknowledged == asked, "an acknowledged job was lost"
+        unended = [owner for owner in durable.owners.values() if not owner.finished]
+        assert not unended, f"in the calm these did not end: {unended}"
         live = self.engine
         assert live is not None
         assert live.leads
@@ -264,13 +272,13 @@ def some_spec(dice: Random) -> JobSpec:
         gpus=dice.choice([0, 1, 4, 8]),
         restart=rule,
         max_replicas=dice.choice([None, None, 4]),
-        expendable=dice.random() < 0.2,
+        optional=dice.random() < 0.2,
     )
     server = Role(
         name="PS",
         replicas=dice.randint(0, 2),
         restart=rule,
-        serves=True,
+        is_server=True,
         starts_after=dice.choice(["", "", "", "Worker"]),
     )
     # A job that would hang for ever ends by its deadline, so the timer is all it has.
@@ -288,11 +296,11 @@ def some_spec(dice: Random) -> JobSpec:
         ttl_s=dice.choice([None, None, 30.0]),
         active_deadline_s=400.0 if hangs else dice.choice([None, None, 2_000.0]),
         start_timeout_s=dice.choice([20.0, 120.0]),
-        workload=Workload(
+        hints=hints_of(Workload(
             duration_s=1e6 if hangs else dice.uniform(0.0, 300.0),
             exit_code=dice.choice([0, 0, 0, 1, 137]),
             failing_attempts=dice.choice([None, 1, 2]),
-        ),
+        )),
     )  # fmt: skip
 
 

@@ -1,20 +1,22 @@
-"""Jobs that request cores and memory on a simulated cluster whose file says what its hosts have."""
+"""Jobs that request cores and memory on a simulated cluster whose file declares those of its hosts."""
 
 from random import Random
 
 import pytest
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
-from controlplane.commands import SetPolicy, SubmitJob
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
+from adapters.simulated_cluster.workload import Workload, hints_of
+from controlplane.disciplines.registry import DISCIPLINES
 from controlplane.engine import Engine, EngineOptions
-from controlplane.job import Phase
-from controlplane.model import DoneWhen, JobSpec, Role, Scheduling, Workload
-from controlplane.sharing import Discipline, Policy
-from controlplane.world import World
-from simulator.topology import parse_cluster
-from simulator.virtual_time import VirtualTime
+from controlplane.model.commands import SetPolicy, SubmitJob
+from controlplane.model.phases import Phase
+from controlplane.model.policy import Policy
+from controlplane.model.spec import DoneWhen, JobSpec, Role, Scheduling
+from controlplane.state.world import World
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import parse_cluster
 from tests.controlplane.test_requests import check_amounts
 
 FILE = {
@@ -35,14 +37,14 @@ def spec(dice: Random) -> JobSpec:
     return JobSpec(
         roles=(role,),
         done_when=DoneWhen("w"),
-        workload=Workload(duration_s=seconds),
+        hints=hints_of(Workload(duration_s=seconds)),
         scheduling=Scheduling(estimate_s=seconds * dice.uniform(0.5, 2)),
     )
 
 
-@pytest.mark.parametrize("discipline", list(Discipline))
-def test_everybody_gets_through_and_no_host_is_asked_for_more_than_it_has(discipline) -> None:
-    env, dice, log = VirtualTime(), Random(discipline.value), MemoryLog()
+@pytest.mark.parametrize("discipline", DISCIPLINES.names)
+def test_every_job_finishes_and_no_host_is_overcommitted(discipline) -> None:
+    env, dice, log = VirtualTime(), Random(discipline), MemoryLog()
     cluster = SimulatedCluster(env, parse_cluster(FILE))
     engine = Engine(SimpyClock(env), log, cluster, EngineOptions(snapshot_every=None))
     as_process(env, engine.run())
@@ -53,7 +55,7 @@ def test_everybody_gets_through_and_no_host_is_asked_for_more_than_it_has(discip
     env.run(until=40_000)
     assert {job.phase for job in engine.world.jobs.values()} == {Phase.SUCCEEDED}
     assert engine.world.nodes["small-0"].info.resources == {"cpu": 8_000, "memory": 32 << 30}
-    assert engine.world.free.held == {}
+    assert engine.world.devices.free.allocated == {}
     again, placed = World(), 0
     for recorded in log.events:
         again.apply(recorded)

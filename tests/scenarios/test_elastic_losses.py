@@ -7,28 +7,31 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
-from controlplane.attempt import RankState
-from controlplane.commands import SubmitJob
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
+from adapters.simulated_cluster.workload import Training, Workload, hints_of
+from controlplane.audit.redecide import redecide
 from controlplane.engine import Engine, EngineOptions
-from controlplane.job import Job, Phase
 from controlplane.kinds.registry import read_manifest
-from controlplane.model import Cause, DoneWhen, JobSpec, RestartPolicy, Role, Training, Workload
-from controlplane.redeciding import redecide
-from controlplane.replay import rebuild, state_hash
-from controlplane.scheduling.watchdog import held_waits
-from simulator.topology import parse_cluster
-from simulator.virtual_time import VirtualTime
+from controlplane.lifecycle.job import Job
+from controlplane.log.replay import rebuild
+from controlplane.log.snapshots import state_hash
+from controlplane.model.commands import SubmitJob
+from controlplane.model.failures import Cause
+from controlplane.model.phases import Phase, RankState
+from controlplane.model.spec import DoneWhen, JobSpec, RestartPolicy, Role
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import parse_cluster
 from tests.adapters.test_simulated_cluster import at_once
+from tests.controlplane.held_waits import held_waits
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pytorchjob-elastic.yaml"
 TRAINING = Training(model="resnet50", steps=20_000, checkpoint_s=300.0, checkpoint_write_s=5.0)
 
 
 class World:
-    """One job on a few nodes of four GPUs, with crashes as they are said."""
+    """One job on a few nodes of four GPUs, with the given crashes."""
 
     def __init__(self, spec: JobSpec, *crashes: tuple[float, str, float], nodes: int = 3) -> None:
         rack = {"name": "a", "nodes": nodes, "gpus": 4, "gpu_type": "P100", "link": "pcie3"}
@@ -55,7 +58,7 @@ class World:
         return self.engine.world.jobs["j"]
 
     def types(self) -> list[str]:
-        return [row[3] for row in at_once(self.log.read(0, 100_000))]
+        return [row.type for row in at_once(self.log.read(0, 100_000))]
 
 
 def _spec(
@@ -65,7 +68,7 @@ def _spec(
     return JobSpec(
         roles=(worker,),
         done_when=DoneWhen("Worker"),
-        workload=work or Workload(training=TRAINING),
+        hints=hints_of(work or Workload(training=TRAINING)),
         **more,
     )
 
@@ -152,7 +155,7 @@ def test_several_losses_one_after_the_other() -> None:
 
 def test_an_elastic_pytorchjob_goes_on_as_well() -> None:
     spec = read_manifest(yaml.safe_load(EXAMPLE.read_text())).spec
-    spec = replace(spec, workload=Workload(training=TRAINING), ttl_s=None)
+    spec = replace(spec, hints=hints_of(Workload(training=TRAINING)), ttl_s=None)
     role = spec.roles[-1]
     assert role.min_replicas is not None
     world = World(spec, nodes=role.replicas)

@@ -1,4 +1,4 @@
-"""Every manifest in examples/ is read, told, written again, and run to its end in virtual time."""
+"""Every manifest in examples/ is read, has environments, is written again, and runs to its end in virtual time."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 import yaml
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
-from controlplane.commands import SubmitJob
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
 from controlplane.engine import Engine, EngineOptions
-from controlplane.errors import Rejected
-from controlplane.job import Job, Phase
-from controlplane.kinds.kind import Gang, Submission
+from controlplane.kinds.kind import GangContext, Submission
 from controlplane.kinds.native import NAME
 from controlplane.kinds.registry import forms, kind_of, read_manifest, write_manifest
-from simulator.topology import Delays, grid
-from simulator.virtual_time import VirtualTime
+from controlplane.lifecycle.job import Job
+from controlplane.model.commands import SubmitJob
+from controlplane.model.errors import Rejected
+from controlplane.model.phases import OwnerPhase, Phase
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import Delays, grid
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # How those end that are to show something else than a success.
@@ -44,7 +45,7 @@ def test_every_version_of_every_kind_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_an_example_says_the_same_in_every_form(document: dict[str, Any]) -> None:
+def test_an_example_has_the_same_meaning_in_every_form(document: dict[str, Any]) -> None:
     job = read_manifest(document)
 
     assert not job.warnings
@@ -55,13 +56,16 @@ def test_an_example_says_the_same_in_every_form(document: dict[str, Any]) -> Non
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_rank_of_an_example_has_a_name_of_its_own(document: dict[str, Any]) -> None:
     job = read_manifest(document)
-    gang = Gang(job.namespace, job.name, job.spec)
-    tell = kind_of(job.spec).tell(gang)
+    gang = GangContext(job.namespace, job.name, job.spec)
+    environment = kind_of(job.spec).environments(gang)
 
-    assert len({tell(rank).name for rank in range(job.spec.size)}) == job.spec.size
+    assert len({environment(rank).name for rank in range(job.spec.size)}) == job.spec.size
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+ALONE = [p for p in DOCUMENTS if not {"after", "array"} & p.values[0].get("spec", {}).keys()]
+
+
+@pytest.mark.parametrize("document", ALONE)
 def test_an_example_runs_to_its_end(document: dict[str, Any]) -> None:
     submission = read_manifest(document)
     if submission.name == TOO_LARGE:
@@ -73,6 +77,28 @@ def test_an_example_runs_to_its_end(document: dict[str, Any]) -> None:
 
     assert job.phase is OTHER_ENDS.get(job.name, Phase.SUCCEEDED)
     assert job.live_attempt is None, "finished, but not gone"
+
+
+def test_the_array_and_the_chain_run_to_their_ends() -> None:
+    env = VirtualTime()
+    cluster = SimulatedCluster(env, grid(2, 4, 8, delays=Delays(start_s=5.0, stop_s=2.0)))
+    options = EngineOptions(resync_s=None, snapshot_every=None)
+    engine = Engine(SimpyClock(env), MemoryLog(), cluster, options)
+    as_process(env, engine.run())
+    env.run(until=1.0)
+    for name in ("chain", "array"):
+        for document in yaml.safe_load_all((EXAMPLES / f"{name}.yaml").read_text()):
+            job = read_manifest(document)
+            engine.submit(
+                SubmitJob(
+                    id=job.name, job=job.name, namespace="default", name=job.name, spec=job.spec
+                )
+            )
+    env.run(until=500.0)
+    world = engine.world
+    assert world.owners["sweep"].phase is OwnerPhase.SUCCEEDED
+    ends = {name: world.jobs[name].phase for name in ("prepare", "train", "evaluate", "clean-up")}
+    assert list(ends.values()) == [Phase.SUCCEEDED] * 3 + [Phase.FAILED]
 
 
 def ended(submission: Submission) -> Job:

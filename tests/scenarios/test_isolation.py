@@ -12,28 +12,30 @@ from typing import Any
 
 import pytest
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster, recovery
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
 from adapters.simulated_cluster import cluster as cluster_module
+from adapters.simulated_cluster import recovery
 from adapters.simulated_cluster import training as training_module
-from adapters.simulated_cluster.reporting import Reporter
+from adapters.simulated_cluster.cluster import SimulatedCluster
 from adapters.simulated_cluster.telemetry import SimulatedTelemetry
-from controlplane import commands as c
+from adapters.simulated_cluster.workload import Training, Workload, hints_of
 from controlplane import engine as engine_module
-from controlplane import events as e
-from controlplane import initiative, reports
+from controlplane.audit.redecide import redecide
+from controlplane.decisions import autonomous, reports, step
 from controlplane.engine import Engine, EngineOptions
-from controlplane.job import Job
-from controlplane.model import DoneWhen, JobSpec, RestartPolicy, Role, Training, Workload
-from controlplane.redeciding import redecide
-from controlplane.replay import rebuild, state_hash
-from controlplane.scheduling import cycle
-from controlplane.world import World
-from simulator.machine import Machine
-from simulator.machine_training import Training as MachineTraining
-from simulator.topology import ClusterModel, Delays, grid
-from simulator.virtual_time import VirtualTime
+from controlplane.lifecycle.job import Job
+from controlplane.log.replay import rebuild
+from controlplane.log.snapshots import state_hash
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.spec import DoneWhen, JobSpec, RestartPolicy, Role
+from controlplane.scheduling import scheduling_pass
+from controlplane.state.world import World
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.machine.gang_training import Training as MachineTraining
+from simulator.machine.machine import Machine
+from simulator.network.topology import ClusterModel, Delays, grid
 from tests.scenarios.scenario import run_now
 
 UNTIL_S = 6_000.0
@@ -76,16 +78,16 @@ def _of_run(machine: object, run: Any, *rest: object, **named: object) -> str:
 CLUSTER: dict[str, Point] = {
     "launch": (SimulatedCluster, "_launch", lambda self, job: job.id),
     "stop": (SimulatedCluster, "_stop", lambda self, job: job.id),
-    "workload": (cluster_module, "what_to_do", lambda job, *rest: job.id),
+    "workload": (cluster_module, "desired_work", lambda job, *rest: job.id),
     # Asks the kind for its duties; the name of the job is not in a spec, so it is noted there.
     "duties": (training_module, "_by_role", lambda spec: spec.annotations.get(NAME, "")),
-    "mishap": (cluster_module, "mishap_of", lambda job, *rest: job.id),
-    "tell": (Reporter, "tell", _of_key),
+    "failure": (cluster_module, "planned_failure", lambda job, *rest: job.id),
+    "report ranks": (SimulatedCluster, "_report_ranks", _of_key),
     "start": (Machine, "start", lambda self, gang, **named: gang.key.job),
     "come up": (Machine, "_come_up", _of_run),
     "work": (Machine, "_work", _of_run),
     "end": (Machine, "_end_parts", _of_run),
-    "vanish": (Machine, "_vanish", _of_run),
+    "remove": (Machine, "_remove", _of_run),
     "train": (MachineTraining, "begin", lambda self, gang, *rest: gang.key.job),
 }
 # What the engine decides for a job.
@@ -96,11 +98,13 @@ CORE: dict[str, Point] = {
         lambda world, command, now: command.job if isinstance(command, c.ReportRanks) else "",
     ),
     "settle": (reports, "settle", lambda draft: draft.job.id),
-    "due": (initiative, "due", lambda job, *rest: job.id),
-    "newly wanted": (engine_module, "newly_wanted", lambda before, job: job.id),
+    "due": (autonomous, "fire_timers", lambda job, *rest: job.id),
+    "newly wanted": (step, "newly_wanted", lambda before, job: job.id),
     "wanted": (engine_module, "wanted", lambda job: job.id),
 }
-ALWAYS: dict[str, Point] = {"schedule": (cycle.Pass, "_look_at", lambda self, gang: gang.id)}
+ALWAYS: dict[str, Point] = {
+    "schedule": (scheduling_pass.Pass, "_try_to_start", lambda self, gang: gang.id)
+}
 POINTS = {**CLUSTER, **CORE, **ALWAYS}
 
 
@@ -147,10 +151,10 @@ class IsolatedWorld:
     def run(self) -> "IsolatedWorld":
         as_process(self.env, self._supervise())
         for name in self.names:
-            self.env.agenda.call_after(self.at[name], lambda name=name: self._submit(name))
+            self.env.call_after(self.at[name], lambda name=name: self._submit(name))
         self.env.run(until=UNTIL_S / 2)
         if self.thrower is not None:
-            # What nobody can stop or report holds its devices, until the platform works again.
+            # What cannot be stopped or reported holds its devices, until the platform works again.
             self.thrower.victims = frozenset()
         self.env.run(until=UNTIL_S)
         return self
@@ -174,7 +178,7 @@ class IsolatedWorld:
 
         def answered(answer: object) -> None:
             if answer is None:
-                self.env.agenda.call_after(1.0, lambda: self._submit(name))
+                self.env.call_after(1.0, lambda: self._submit(name))
 
         self.engine.submit(command, answered)
 
@@ -189,7 +193,7 @@ class IsolatedWorld:
 
     def check(self) -> None:
         self.world.check()
-        assert not self.world.live, f"not gone: {list(self.world.live)}"
+        assert not self.world.devices.live, f"not gone: {list(self.world.devices.live)}"
         assert not self.simulated.running, self.simulated.running
         assert state_hash(run_now(rebuild(self.log)).world) == state_hash(self.world)
         assert run_now(redecide(self.log)) is None
@@ -228,7 +232,7 @@ def a_spec(dice: Random, name: str) -> JobSpec:
         roles=(worker,),
         done_when=DoneWhen("Worker"),
         restart=RestartPolicy(limit=dice.choice([0, 2]), backoff_s_max=20.0),
-        workload=work,
+        hints=hints_of(work),
         annotations={NAME: name},
     )
 
@@ -241,16 +245,16 @@ def check_seed(seed: int, monkeypatch: pytest.MonkeyPatch) -> IsolatedWorld:
     quiet.check()
     with monkeypatch.context() as patched:
         loud = IsolatedWorld(seed, point, patched).run()
-    told = f"seed {seed}: {point} threw {loud.thrower}"
+    hint = f"seed {seed}: {point} threw {loud.thrower}"
     for name in loud.names:
         if name not in loud.victims:
-            assert loud.end_of(name) == quiet.end_of(name), told
+            assert loud.end_of(name) == quiet.end_of(name), hint
     for name in loud.victims:
         phase, reason = loud.end_of(name)
         assert (phase, reason) == quiet.end_of(name) or reason in (
             "platform_error",
             "quarantined",
-        ), told
+        ), hint
     loud.check()
     return loud
 
@@ -290,7 +294,7 @@ def begun(seed: int) -> IsolatedWorld:
     world = IsolatedWorld(seed)
     as_process(world.env, world._supervise())
     for name in world.names:
-        world.env.agenda.call_after(world.at[name], lambda name=name: world._submit(name))
+        world.env.call_after(world.at[name], lambda name=name: world._submit(name))
     return world
 
 
@@ -300,33 +304,37 @@ def test_a_device_that_cannot_be_read_hides_no_other(seed, monkeypatch):
     thrower = Thrower(seed, loud.victims, 1.0)
 
     def whose(self: Any, node: Any, device: int, held: Any) -> str:
-        return str(held.holder.gang.job)
+        return str(held.owner.gang.job)
 
     for at in (150.0, 220.0, 260.0, 300.0):
         expected = readings_of(quiet, at)
         with monkeypatch.context() as patched:
             plant_at(patched, (SimulatedTelemetry, "_used", whose), thrower)
-            found = readings_of(loud, at)
+            readings = readings_of(loud, at)
         for place, reading in expected.items():
             if reading.job in loud.victims:
-                assert place not in found, f"seed {seed}"
+                assert place not in readings, f"seed {seed}"
             else:
-                assert found[place] == reading, f"seed {seed}"
+                assert readings[place] == reading, f"seed {seed}"
 
 
-@pytest.mark.parametrize("place", ["newly_wanted", "take_in", "agrees_with"])
+@pytest.mark.parametrize("place", ["newly_wanted", "apply_event", "agrees_with"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_job_whose_past_raises_leaves_the_others_theirs(seed, place, monkeypatch):
     """A process that starts on a log replays it; an error there must not cost every job its ranks."""
     live = begun(seed)
     until_s = 6.0 + max(at for name, at in live.at.items() if name not in live.victims)
     live.env.run(until=until_s)
-    assert set(live.world.live) - live.victims, f"seed {seed}"
+    assert set(live.world.devices.live) - live.victims, f"seed {seed}"
     events = list(live.log.events)
     replayed = SimulatedCluster(VirtualTime(), a_model())
     points: dict[str, Point] = {
         "newly_wanted": (recovery, "newly_wanted", lambda before, job: job.id),
-        "take_in": (SimulatedCluster, "take_in", lambda self, event: getattr(event, "job", "")),
+        "apply_event": (
+            SimulatedCluster,
+            "apply_event",
+            lambda self, event: getattr(event, "job", ""),
+        ),
         "agrees_with": (SimulatedCluster, "agrees_with", lambda self, job: job.id),
     }
     thrower = Thrower(seed, live.victims, 1.0)

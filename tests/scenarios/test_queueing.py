@@ -1,6 +1,6 @@
 """The whole control plane as a queue of c servers: waits as Erlang's formula gives them.
 
-One run says little: its 95 % interval misses the truth once in twenty times, and a seed can be
+One run proves little: its 95 % interval misses the truth once in twenty times, and a seed can be
 picked until it does not. So the rule is fixed beforehand: the seeds are 0, 1, 2 and so on, all of
 them count, and at least so many of their intervals must hold Erlang's wait that fewer would be seen
 once in a thousand times if each held it with 95 %. Besides, every wait of every seed must be that
@@ -17,14 +17,15 @@ from typing import Any
 import pytest
 import simpy
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
-from controlplane.commands import SubmitJob
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
+from adapters.simulated_cluster.workload import Workload, hints_of
 from controlplane.engine import Engine, EngineOptions
-from controlplane.model import DoneWhen, JobSpec, Role, Workload
-from simulator.topology import Delays, grid
-from simulator.virtual_time import VirtualTime
+from controlplane.model.commands import SubmitJob
+from controlplane.model.spec import DoneWhen, JobSpec, Role
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import Delays, grid
 
 SERVICE_S = 3600.0
 BATCHES = 10
@@ -53,12 +54,12 @@ def waits_s(servers: int, load: float, jobs: int, seed: int) -> list[float]:
     engine = Engine(SimpyClock(env), MemoryLog(), cluster, options)
     as_process(env, engine.run())
 
-    def people() -> Generator[simpy.Event, Any, None]:
+    def arrivals() -> Generator[simpy.Event, Any, None]:
         for number in range(jobs):
             yield env.timeout(dice.expovariate(servers * load / SERVICE_S))
             engine.submit(_job(number, dice.expovariate(1.0 / SERVICE_S)))
 
-    env.process(people())
+    env.process(arrivals())
     env.run()
     placed = [(job.submitted_at, job.attempt) for job in engine.world.jobs.values()]
     return [attempt.placed_at - at for at, attempt in placed if attempt is not None]
@@ -79,7 +80,7 @@ def _job(number: int, duration_s: float) -> SubmitJob:
     spec = JobSpec(
         roles=(Role(name="Worker", gpus=1),),
         done_when=DoneWhen("Worker"),
-        workload=Workload(duration_s=duration_s),
+        hints=hints_of(Workload(duration_s=duration_s)),
     )
     name = f"j{number}"
     return SubmitJob(

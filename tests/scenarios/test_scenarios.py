@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from controlplane import events as e
+from controlplane.model import events as e
 from tests.scenarios.scenario import Scenario
 
 SEEDS = 200
@@ -24,7 +24,7 @@ def run(seed: int) -> Scenario:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_every_promise_is_kept_whatever_goes_wrong(seed):
+def test_every_promise_is_kept_under_any_fault(seed):
     run(seed)
 
 
@@ -53,7 +53,7 @@ def test_the_same_seed_gives_the_same_log(seed):
 
 def test_another_process_with_another_hash_seed_gives_the_same_log():
     seed = 7
-    told = {
+    fingerprints = {
         subprocess.run(
             [sys.executable, "-m", "tests.scenarios", str(seed)],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
@@ -63,8 +63,8 @@ def test_another_process_with_another_hash_seed_gives_the_same_log():
         ).stdout
         for hash_seed in ("1", "2")
     }
-    assert len(told) == 1
-    assert run(seed).fingerprint() in told.pop()
+    assert len(fingerprints) == 1
+    assert run(seed).fingerprint() in fingerprints.pop()
 
 
 def test_without_faults_timers_fire_on_the_second():

@@ -14,11 +14,11 @@ from random import Random
 import aiohttp
 import pytest
 
-from adapters.sqlite_log import SqliteLog
-from controlplane import events as e
-from controlplane.codec import from_row
-from controlplane.job import FINISHED
-from controlplane.replay import rebuild
+from adapters.database.event_log import DatabaseLog
+from controlplane.log.codec import from_row
+from controlplane.log.replay import rebuild
+from controlplane.model import events as e
+from controlplane.model.phases import FINISHED
 
 CLIENTS = 6
 PATIENCE_S = 120
@@ -76,7 +76,7 @@ class Server:
 
 
 async def insist(session: aiohttp.ClientSession, server: Server, body: dict, key: str) -> dict:
-    """Submits with the same key until the server says that it has the job."""
+    """Submits with the same key until the server answers that it has the job."""
     while True:
         try:
             async with session.post(
@@ -146,13 +146,13 @@ async def torment(log: Path, kills: int, seed: int) -> dict[str, str]:
 
 
 async def check(path: Path, acknowledged: dict[str, str]) -> None:
-    log = await SqliteLog.open(path)
+    log = await DatabaseLog.open(path)
     rebuilt = await rebuild(log, use_snapshot=False)
     rebuilt.world.check()
     recorded, after = [], 0
     while rows := await log.read(after, 10_000):
         recorded += [from_row(row) for row in rows]
-        after = rows[-1][0]
+        after = rows[-1].position
     await log.close()
     submitted = [r.event for r in recorded if isinstance(r.event, e.JobSubmitted)]
     assert len({event.name for event in submitted}) == len(submitted), "a job was doubled"

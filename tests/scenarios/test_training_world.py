@@ -8,24 +8,17 @@ from random import Random
 
 import pytest
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
-from controlplane.commands import ScaleJob, SubmitJob
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
+from adapters.simulated_cluster.workload import Training, Workload, hints_of
 from controlplane.engine import Engine, EngineOptions
-from controlplane.job import Phase
-from controlplane.model import (
-    Cause,
-    DoneWhen,
-    JobSpec,
-    Repair,
-    Role,
-    Scheduling,
-    Training,
-    Workload,
-)
-from simulator.topology import parse_cluster
-from simulator.virtual_time import VirtualTime
+from controlplane.model.commands import ScaleJob, SubmitJob
+from controlplane.model.failures import Cause
+from controlplane.model.phases import Phase
+from controlplane.model.spec import DoneWhen, JobSpec, Repair, Role, Scheduling
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import parse_cluster
 from tests.adapters.test_simulated_cluster import at_once
 
 DAY = 86_400.0
@@ -58,7 +51,7 @@ def run(preset: str) -> tuple[Engine, SimulatedCluster, str]:
 
     def waiting() -> int:
         world = engines[0].world
-        jobs = [world.jobs[place[-1]] for line in world.waiting.values() for place in line]
+        jobs = [world.jobs[key.job] for queue in world.queues for key in world.waiting.keys(queue)]
         return sum(role.gpus * role.replicas for job in jobs for role in job.spec.roles)
 
     model = parse_cluster(_cluster(preset))
@@ -89,7 +82,7 @@ def _job(number: int, dice: Random) -> SubmitJob:
     spec = JobSpec(
         roles=(Role(name="Worker", replicas=dice.choice([1, 2, 4, 6]), gpus=4),),
         done_when=DoneWhen("Worker"),
-        workload=Workload(training=training),
+        hints=hints_of(Workload(training=training)),
     )
     name = f"job-{number}"
     return SubmitJob(
@@ -120,7 +113,7 @@ def test_a_notice_moves_a_gang_before_its_node_is_taken() -> None:
     spec = JobSpec(
         roles=(Role(name="Worker", gpus=4),),
         done_when=DoneWhen("Worker"),
-        workload=Workload(training=training),
+        hints=hints_of(Workload(training=training)),
     )
     env.run(until=10.0)
     command = SubmitJob(id="c", actor="ann", job="j", namespace="t", name="spot", spec=spec)
@@ -149,7 +142,7 @@ def _elastic_end(replicas: int | None) -> float:
     spec = JobSpec(
         roles=(worker,),
         done_when=DoneWhen("Worker"),
-        workload=Workload(training=Training(model="resnet50", steps=10_000)),
+        hints=hints_of(Workload(training=Training(model="resnet50", steps=10_000))),
     )
     env.run(until=10.0)
     engine.submit(SubmitJob(id="c", actor="ann", job="j", namespace="t", name="elastic", spec=spec))
@@ -182,7 +175,7 @@ def test_conditions_make_some_jobs_fail_by_themselves() -> None:
 
 def test_the_same_seed_gives_the_same_log_in_another_process_and_under_another_hash_seed() -> None:
     program = "from tests.scenarios.test_training_world import run; print(run('rsc1')[2])"
-    said = {
+    hashes = {
         subprocess.run(
             [sys.executable, "-c", program],
             cwd=ROOT,
@@ -192,12 +185,12 @@ def test_the_same_seed_gives_the_same_log_in_another_process_and_under_another_h
         ).stdout
         for seed in ("1", "271828")
     }
-    assert said == {f"{run('rsc1')[2]}\n".encode()}
+    assert hashes == {f"{run('rsc1')[2]}\n".encode()}
 
 
 @pytest.mark.parametrize("is_training", [True, False])
 def test_a_repaired_gang_begins_again_as_a_whole_and_ends(is_training: bool) -> None:
-    """One node is lost, and later the one that its rank was moved to: each time a spare is found."""
+    """One node is lost, and later the one that its rank was moved to: each time there is a spare."""
     rack = {"name": "a", "nodes": 4, "gpus": 4, "gpu_type": "P100", "link": "pcie3"}
     crashes = [
         {"at_s": 1_000, "node": "a-0", "kind": "crash", "repair_s": 1e6},
@@ -212,7 +205,9 @@ def test_a_repaired_gang_begins_again_as_a_whole_and_ends(is_training: bool) -> 
     spec = JobSpec(
         roles=(Role(name="Worker", replicas=2, gpus=4),),
         done_when=DoneWhen("Worker"),
-        workload=Workload(training=training) if is_training else Workload(duration_s=5_000.0),
+        hints=hints_of(
+            Workload(training=training) if is_training else Workload(duration_s=5_000.0)
+        ),
         scheduling=Scheduling(repair=Repair.REPLACE),
     )
     env.run(until=10.0)

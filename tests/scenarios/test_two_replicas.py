@@ -1,6 +1,6 @@
 """Two real control planes on one PostgreSQL; the leader is killed with SIGKILL again and again.
 
-What was acknowledged is there afterwards, once; whoever is left answers reads all the time; and
+What was acknowledged is there afterwards, once; a replica that is left answers reads all the time; and
 every job comes to its end. The seed of what is random is printed.
 """
 
@@ -14,11 +14,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from adapters.postgres_log import PostgresLog
-from controlplane import events as e
-from controlplane.codec import from_row
-from controlplane.job import FINISHED
-from controlplane.replay import rebuild
+from adapters.database.event_log import DatabaseLog
+from controlplane.log.codec import from_row
+from controlplane.log.replay import rebuild
+from controlplane.model import events as e
+from controlplane.model.phases import FINISHED
 from tests.scenarios.test_sigkill import all_ended, manifest
 
 CLIENTS = 4
@@ -76,7 +76,7 @@ async def until_led(session: aiohttp.ClientSession, replica: Replica) -> None:
 async def insist(
     session: aiohttp.ClientSession, replicas: list[Replica], body: dict, key: str, dice: Random
 ) -> dict:
-    """Submits with the same key to whomever, until somebody says that the job is there."""
+    """Submits with the same key to either replica, until one answers that the job is there."""
     while True:
         url = dice.choice(replicas).url
         try:
@@ -161,13 +161,13 @@ async def torment(database: str, kills: int, seed: int) -> dict[str, str]:
 
 
 async def check(database: str, acknowledged: dict[str, str], leaders: int) -> None:
-    log = await PostgresLog.open(database)
+    log = await DatabaseLog.open(database)
     rebuilt = await rebuild(log, use_snapshot=False)
     rebuilt.world.check()
     recorded, after = [], 0
     while rows := await log.read(after, 10_000):
         recorded += [from_row(row) for row in rows]
-        after = rows[-1][0]
+        after = rows[-1].position
     await log.close()
     submitted = [r.event for r in recorded if isinstance(r.event, e.JobSubmitted)]
     assert len({event.name for event in submitted}) == len(submitted), "a job was doubled"

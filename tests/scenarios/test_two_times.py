@@ -1,22 +1,23 @@
-"""One engine, two times: under SimPy alone, and under asyncio beside a paced SimPy, on a real log."""
+"""One engine, two times: under SimPy alone, and under asyncio with a paced SimPy, on a real log."""
 
 import asyncio
 from contextlib import suppress
 from random import Random
 
-from adapters.asyncio_clock import AsyncioClock
-from adapters.memory_log import MemoryLog
-from adapters.pacer import Pacer
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
-from adapters.sqlite_log import SqliteLog
-from controlplane.codec import from_row
-from controlplane.commands import SubmitJob
+from adapters.clocks.asyncio_clock import AsyncioClock
+from adapters.clocks.pacer import Pacer
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.database.event_log import DatabaseLog
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
+from adapters.simulated_cluster.workload import Workload, hints_of
 from controlplane.engine import Engine, EngineOptions
-from controlplane.events import JobEvent
-from controlplane.model import DoneWhen, JobSpec, RestartPolicy, Role, Workload
-from simulator.topology import Delays, grid
-from simulator.virtual_time import VirtualTime
+from controlplane.log.codec import from_row
+from controlplane.model.commands import SubmitJob
+from controlplane.model.events import JobEvent
+from controlplane.model.spec import DoneWhen, JobSpec, RestartPolicy, Role
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import Delays, grid
 
 ORIGIN = 1_000.0
 SPEED = 500.0
@@ -36,8 +37,10 @@ def jobs() -> list[SubmitJob]:
                 roles=(Role(name="Worker", replicas=dice.randint(1, 3), gpus=8),),
                 done_when=DoneWhen("Worker"),
                 restart=RestartPolicy(backoff_s_first=20.0 + n),
-                workload=Workload(
-                    duration_s=100.0 + 37 * n, exit_code=n % 2, exit_rank=0, failing_attempts=1
+                hints=hints_of(
+                    Workload(
+                        duration_s=100.0 + 37 * n, exit_code=n % 2, exit_rank=0, failing_attempts=1
+                    )
                 ),
             ),
         )
@@ -62,7 +65,7 @@ def in_virtual_time() -> list:
 
 
 async def in_paced_time(path) -> list:
-    log = await SqliteLog.open(path)
+    log = await DatabaseLog.open(path)
     clock = AsyncioClock(start=ORIGIN, speed=SPEED)
     env = VirtualTime()
     pacer = Pacer(env, clock.twin(), origin=ORIGIN)
@@ -92,14 +95,14 @@ async def in_paced_time(path) -> list:
 
 def stories(events: list) -> dict[str, list[str]]:
     """What happened to each job, in order."""
-    told: dict[str, list[str]] = {}
+    by_job: dict[str, list[str]] = {}
     for recorded in events:
         if isinstance(recorded.event, JobEvent):
             name = type(recorded.event).__name__
-            told.setdefault(recorded.event.job, []).append(name)
+            by_job.setdefault(recorded.event.job, []).append(name)
     # The last attempt's ranks may still be going when the last job has its verdict.
     ends = ("RanksGone", "AttemptEnded")
-    return {job: [name for name in names if name not in ends] for job, names in told.items()}
+    return {job: [name for name in names if name not in ends] for job, names in by_job.items()}
 
 
 async def test_every_job_has_the_same_story_in_both_times(tmp_path):

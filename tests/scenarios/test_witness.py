@@ -2,19 +2,13 @@
 
 import pytest
 
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.model import (
-    Cause,
-    JobSpec,
-    NodeInfo,
-    Restart,
-    Role,
-    Scheduling,
-    Slot,
-    TopologyAsk,
-)
-from controlplane.sharing import Discipline, Policy, Queue
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo, Slot
+from controlplane.model.failures import Cause, Restart
+from controlplane.model.policy import Policy, Queue
+from controlplane.model.reasons import FailureReason, WaitReason
+from controlplane.model.spec import JobSpec, Role, Scheduling, TopologyAsk
 from tests.controlplane.specification import on, spec
 from tests.scenarios.witness import Witness
 
@@ -56,7 +50,7 @@ def single(**changes: object) -> JobSpec:
     return spec(workers=1, gpus=1, **changes)
 
 
-STRICT = e.PolicySet(Policy(discipline=Discipline.STRICT_FIFO))
+STRICT = e.PolicySet(Policy(discipline="fifo"))
 
 
 def test_a_device_with_two_owners():
@@ -140,7 +134,7 @@ def test_a_gang_that_grows_while_another_waits():
 
 
 def test_a_device_that_is_idle_while_a_job_that_may_go_past_waits():
-    log = Log(e.PolicySet(Policy(discipline=Discipline.FIFO_FIT)), *nodes(1))
+    log = Log(e.PolicySet(Policy(discipline="fit")), *nodes(1))
     log.breaks("waits for 1 GPUs", submitted("a", single()))
 
 
@@ -150,7 +144,7 @@ def evicted(job: str) -> e.JobRestarting:
 
 def test_an_eviction_where_none_is_allowed():
     log = Log(*nodes(1), submitted("a", single()), e.GangPlaced("a", 1, on(("n0", (0,)))))
-    log.breaks("nobody may evict", evicted("a"))
+    log.breaks("which the policy forbids", evicted("a"))
 
 
 def test_an_eviction_of_a_gang_that_is_safe():
@@ -168,7 +162,7 @@ def test_a_group_that_starts_without_one_of_its_gangs():
 
 def test_a_job_that_ends_twice():
     log = Log(*nodes(1), submitted("a", single()), e.JobCancelled("a"))
-    log.breaks("ended twice", e.JobFailed("a", "x", "y"))
+    log.breaks("ended twice", e.JobFailed("a", FailureReason.CANNOT_RUN))
 
 
 def test_a_job_that_waits_and_still_holds_devices():
@@ -206,5 +200,5 @@ def test_a_group_that_is_larger_than_the_limit():
 
 def test_more_evictions_than_gangs_that_may_start():
     log = Log(limited(1), *nodes(4), submitted("a", single()), submitted("b", single()))
-    log.add(e.GangHeld("a", "waiting_for_victims", ""))
-    log.breaks("at most 1 may", e.GangHeld("b", "waiting_for_victims", ""))
+    log.add(e.GangWaiting("a", WaitReason.WAITING_FOR_VICTIMS))
+    log.breaks("at most 1 may", e.GangWaiting("b", WaitReason.WAITING_FOR_VICTIMS))

@@ -1,4 +1,4 @@
-"""A world that uses everything at once, as its plan says, with a witness of its own.
+"""A world that uses everything at once, as its plan has it, with a witness of its own.
 
 Above what `Scenario` promises, `Witness` asserts who has which devices, what quotas allow, which order
 lines keep and that gangs are whole; and when all is over, the whole log is decided again.
@@ -11,14 +11,15 @@ from typing import Any
 from msgspec.structs import replace as replace_fields
 from simpy.events import Event
 
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.errors import LogUnavailable, Rejected
-from controlplane.job import FINISHED, WAITING, Job, Phase
-from controlplane.redeciding import Differs, Redecider
-from controlplane.sharing import Queue
-from controlplane.world import World
-from simulator.topology import ClusterModel
+from controlplane.audit.redecide import DecisionVerifier, Differs
+from controlplane.lifecycle.job import Job
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.errors import LogUnavailable, Rejected
+from controlplane.model.phases import FINISHED, WAITING, OwnerPhase, Phase
+from controlplane.model.policy import Queue
+from controlplane.state.world import World
+from simulator.network.topology import ClusterModel
 from tests.scenarios.faulty_ports import Faults
 from tests.scenarios.plan import NAMESPACE, Flap, Step, WorldPlan, drawn_plan
 from tests.scenarios.scenario import Scenario
@@ -26,7 +27,9 @@ from tests.scenarios.witness import Witness
 
 # Why a submission may be refused: its queue was removed, or has become too small for it.
 REFUSALS = frozenset({"unknown_queue", "can_never_fit"})
-# In the calm, so many times somebody looks before groups that still wait are given up.
+# Of what waits for others: those may be gone, or may have ended otherwise.
+REFUSALS_OF_FLOWS = REFUSALS | {"unknown_dependency", "dependency_failed"}
+# The number of looks in the calm before groups that still wait are given up.
 GROUPS_WAIT_TURNS = 10
 
 
@@ -68,7 +71,11 @@ class WideScenario(Scenario):
 
     def _calm_down(self) -> Generator[Event, Any, None]:
         """Every node takes work, no quota is too small, and nothing waits for what will not come."""
-        for turn in range(20):
+        # What is submitted one after the other takes longer.
+        flows = any(
+            isinstance(step, c.SubmitJob) and step.spec.array for _, step in self.plan.timeline
+        )
+        for turn in range(60 if flows else 20):
             yield self.env.timeout(200.0)
             for number, command in enumerate(list(self._what_helps(turn))):
                 yield from self._insist(replace_fields(command, id=f"calm-{turn}-{number}"))
@@ -81,8 +88,11 @@ class WideScenario(Scenario):
         for node in durable.nodes.values():
             if node.cordoned:
                 yield c.UncordonNode(node=node.name)
+        for owner in durable.owners.values():
+            if owner.phase is OwnerPhase.SUSPENDED:
+                yield c.ResumeJob(namespace=NAMESPACE, name=owner.name)
         for job in durable.jobs.values():
-            if job.phase is Phase.SUSPENDED:
+            if job.phase is Phase.SUSPENDED and not _is_paused(job, durable):
                 yield c.ResumeJob(namespace=NAMESPACE, name=job.name)
             elif job.phase in WAITING and self._is_hopeless(job, turn):
                 yield c.CancelJob(namespace=NAMESPACE, name=job.name)
@@ -100,7 +110,8 @@ class WideScenario(Scenario):
 
     def _see_refusal(self, command: c.AnyCommand, refusal: Rejected) -> None:
         if isinstance(command, c.SubmitJob):
-            assert refusal.code in REFUSALS, (command, refusal.message)
+            known = REFUSALS_OF_FLOWS if command.spec.after else REFUSALS
+            assert refusal.code in known, (command, refusal.message)
             self.refused += 1
 
     def _see_report(self, report: c.Report) -> c.Report:
@@ -109,12 +120,12 @@ class WideScenario(Scenario):
         return seen
 
     def _as_planned(self, report: c.Report) -> c.Report:
-        told = self.plan.as_reported
+        as_reported = self.plan.as_reported
         if isinstance(report, c.ReportNode):
-            return c.ReportNode(node=told(report.node))
+            return c.ReportNode(node=as_reported(report.node))
         if isinstance(report, c.ReportCluster):
             return c.ReportCluster(
-                up=tuple(map(told, report.up)), down=tuple(map(told, report.down))
+                up=tuple(map(as_reported, report.up)), down=tuple(map(as_reported, report.down))
             )
         return report
 
@@ -132,16 +143,57 @@ class WideScenario(Scenario):
     def _check_the_end(self) -> None:
         super()._check_the_end()
         self.witness.finish()
+        check_flows(self.log.events)
         difference = redecided(self.log.events)
         assert difference is None, f"decided again, the log differs: {difference}"
 
 
+def check_flows(events: Sequence[e.Recorded]) -> None:
+    """What holds for arrays and dependencies after every event, derived from the events alone."""
+    alive: dict[str, set[str]] = {}
+    limits: dict[str, int | None] = {}
+    waiting: set[str] = set()
+    owner_of: dict[str, str] = {}
+    stopped: set[str] = set()
+    for recorded in events:
+        event = recorded.event
+        match event:
+            case e.OwnerSubmitted():
+                limits[event.owner], alive[event.owner] = event.spec.limit, set()
+            case e.OwnerCancelled() | e.OwnerSuspended() | e.OwnerSucceeded() | e.OwnerFailed():
+                stopped.add(event.owner)
+            case e.OwnerResumed() | e.MembersRetried():
+                stopped.discard(event.owner)
+            case e.JobSubmitted():
+                if event.after:
+                    waiting.add(event.job)
+                if event.owner is not None:
+                    owner = owner_of[event.job] = event.owner.id
+                    assert owner not in stopped, f"{event.job} came when its array had stopped"
+                    alive[owner].add(event.job)
+                    limit = limits[owner]
+                    assert limit is None or len(alive[owner]) <= limit, alive[owner]
+            case e.DependenciesMet():
+                waiting.remove(event.job)
+            case e.GangPlaced():
+                assert event.job not in waiting, f"{event.job} started too early"
+            case e.JobSucceeded() | e.JobFailed() | e.JobCancelled():
+                waiting.discard(event.job)
+                if event.job in owner_of:
+                    alive[owner_of[event.job]].discard(event.job)
+
+
+def _is_paused(job: Job, world: World) -> bool:
+    """Whether its array is suspended, and brings it back when it is resumed."""
+    return job.owner is not None and world.owners[job.owner.id].phase is OwnerPhase.SUSPENDED
+
+
 def redecided(events: Sequence[e.Recorded]) -> object:
     """The first difference between a log and what today's code makes of its inputs."""
-    redecider = Redecider(World())
+    verifier = DecisionVerifier(World())
     try:
-        redecider.take(events)
-        redecider.finish()
+        verifier.take(events)
+        verifier.finish()
     except Differs as differs:
         return differs.difference
     return None

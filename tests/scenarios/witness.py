@@ -10,7 +10,7 @@ anew, each time), so that a clever index that is wrong has no twin here. It asse
 - no decision takes a queue above its ceiling, its quota or what it may borrow;
 - strict lines keep their order, growth waits for those who wait, and a line that lets others go
   past leaves no device idle that the first in line could use;
-- nobody is evicted who is safe, or where nobody may evict;
+- no protected job is evicted, and none where eviction is not allowed;
 - the gangs of a group start together;
 - no more gangs start in a scheduling cycle, or have others evicted, than the policy allows;
 - a job ends once.
@@ -21,25 +21,26 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import UNSET
 from msgspec.structs import replace as with_fields
 
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.image import DEFAULT_POLICY
-from controlplane.model import Cause, JobSpec, NodeInfo, Role, Slot
-from controlplane.sharing import (
-    Discipline,
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo, Slot
+from controlplane.model.failures import Cause
+from controlplane.model.policy import (
     Policy,
     Preempt,
     Queue,
-    QuotaModel,
     Reclaim,
     WithinQueue,
 )
+from controlplane.model.spec import JobSpec, Role
+from controlplane.state.image import DEFAULT_POLICY
 
 WHOLE = 1_000
-_STRICT = (Discipline.STRICT_FIFO, Discipline.STRICT_SHORTEST)
-_LETS_PAST = (Discipline.FIFO_FIT, Discipline.SHORTEST_FIT)
+_STRICT = ("fifo", "sjf")
+_LETS_PAST = ("fit", "sjffit")
 # The reason with which a job waits for whom others give way.
 _CLAIMED = "waiting_for_victims"
 
@@ -64,8 +65,10 @@ class RankBook:
 class JobBook:
     spec: JobSpec
     submitted_at: float
-    queued_as: int
+    queue_position: int
     waiting: bool = True
+    # It waits for other jobs, and is in no queue before they have ended.
+    depends: bool = False
     awake: bool = True
     claimed: bool = False
     attempt: int = 0
@@ -103,8 +106,9 @@ class Witness:
         self._admitted: list[str] = []
         self._handlers: dict[type[e.Event], Callable[..., None]] = {
             e.JobSubmitted: self._submitted,
+            e.DependenciesMet: self._dependencies_met,
             e.JobRequeued: self._requeued,
-            e.GangHeld: self._held,
+            e.GangWaiting: self._held,
             e.JobUnschedulable: self._set_aside,
             e.JobSchedulable: self._back_in_line,
             e.GangPlaced: self._placed,
@@ -113,6 +117,7 @@ class Witness:
             e.RanksExited: self._exited,
             e.RanksGone: self._gone,
             e.RanksLost: self._lost,
+            e.RanksReleased: self._lost,
             e.RankRestarting: self._rank_restarting,
             e.RankRelaunched: self._relaunched,
             e.JobRestarting: self._restarting,
@@ -165,16 +170,24 @@ class Witness:
 
     def _submitted(self, event: e.JobSubmitted, recorded: e.Recorded) -> None:
         assert event.job not in self.jobs, f"{event.job} was submitted twice"
-        self.jobs[event.job] = JobBook(event.spec, recorded.at, recorded.position)
+        book = JobBook(event.spec, recorded.at, recorded.position)
+        book.depends, book.waiting = bool(event.after), not event.after
+        self.jobs[event.job] = book
+
+    def _dependencies_met(self, event: e.DependenciesMet, recorded: e.Recorded) -> None:
+        job = self.jobs[event.job]
+        assert job.depends, f"{event.job} waited for nothing"
+        job.depends, job.queue_position = False, recorded.position
+        job.waiting = job.awake
 
     def _requeued(self, event: e.JobRequeued, recorded: e.Recorded) -> None:
         job = self.jobs[event.job]
         assert not job.holding, f"{event.job} waits, and holds devices of its last attempt"
-        job.waiting = True
+        job.waiting = not job.depends
         if not event.keeps_place:
-            job.queued_as = recorded.position
+            job.queue_position = recorded.position
 
-    def _held(self, event: e.GangHeld, recorded: e.Recorded) -> None:
+    def _held(self, event: e.GangWaiting, recorded: e.Recorded) -> None:
         job = self.jobs[event.job]
         if event.code == _CLAIMED and not job.claimed:
             self._count(event.job, recorded.at)
@@ -242,9 +255,12 @@ class Witness:
         rank.over = True
         rank.holding = rank.retrying
 
-    def _lost(self, event: e.RanksLost, recorded: e.Recorded) -> None:
+    def _lost(self, event: e.RanksLost | e.RanksReleased, recorded: e.Recorded) -> None:
         for index in event.ranks:
-            self.jobs[event.job].ranks[index].retrying = False
+            rank = self.jobs[event.job].ranks[index]
+            if rank.retrying:
+                # In back-off it has no process, so nothing more will be reported of it.
+                rank.retrying, rank.holding = False, not rank.over
 
     def _rank_restarting(self, event: e.RankRestarting, recorded: e.Recorded) -> None:
         rank = self.jobs[event.job].ranks[event.rank]
@@ -298,7 +314,8 @@ class Witness:
 
     def _amended(self, event: e.JobAmended, recorded: e.Recorded) -> None:
         job = self.jobs[event.job]
-        job.spec = with_fields(job.spec, active_deadline_s=event.active_deadline_s)
+        if event.active_deadline_s is not UNSET:
+            job.spec = with_fields(job.spec, active_deadline_s=event.active_deadline_s)
 
     def _removed(self, event: e.JobRemoved, recorded: e.Recorded) -> None:
         job = self.jobs.pop(event.job)
@@ -494,16 +511,16 @@ class Witness:
             below = sum(after[name] for name in self._subtree(queue.name))
             if queue.gpus_max is not None:
                 most = queue.gpus_max * WHOLE
-                told = f"{job_id} takes {queue.name} to {below} of gpus_max {most} thousandths"
-                assert below <= most, told
-        if self.policy.model in (QuotaModel.CLASSIC, QuotaModel.FAIR):
+                problem = f"{job_id} takes {queue.name} to {below} of gpus_max {most} thousandths"
+                assert below <= most, problem
+        if self.policy.model in ("quota_classic", "quota_fair"):
             self._check_quotas(job_id, job, before, after)
 
     def _check_quotas(
         self, job_id: str, job: JobBook, before: Counter[str], after: Counter[str]
     ) -> None:
         """Where it was too much before, as after a quota was lowered, nothing may be added to it."""
-        flavor = job.flavor if self._tells_flavors(job.spec.queue) else ""
+        flavor = job.flavor if self._reports_flavors(job.spec.queue) else ""
         if flavor:
             after = self._held_by_queue(flavor)
             taken = self._held_by_queue()[job.spec.queue] - before[job.spec.queue]
@@ -513,10 +530,10 @@ class Witness:
             limit = self._quota_limit(queue, flavor)
             used = self._used(queue, after, flavor)
             if limit is not None and used > limit:
-                told = f"{job_id} takes {queue.name} to {used} of {limit} thousandths by quota"
-                assert used <= self._used(queue, before, flavor), told
+                problem = f"{job_id} takes {queue.name} to {used} of {limit} thousandths by quota"
+                assert used <= self._used(queue, before, flavor), problem
 
-    def _tells_flavors(self, name: str) -> bool:
+    def _reports_flavors(self, name: str) -> bool:
         """Whether a queue of its tree states quotas by flavour."""
         *_, root = self._path(name)
         return any(self.queues[below].flavors for below in self._subtree(root.name))
@@ -569,7 +586,7 @@ class Witness:
 
     # -- fairness ------------------------------------------------------------------------------
 
-    def _discipline(self, queue: str) -> Discipline:
+    def _discipline(self, queue: str) -> str:
         return self.queues[queue].discipline or self.policy.discipline
 
     def _waiting_in(self, queue: str) -> list[str]:
@@ -595,10 +612,10 @@ class Witness:
         """Its place in a strict line; None where that hangs on an estimate that it does not bring."""
         aged = self.policy.ageing_per_hour * job.submitted_at / 3_600.0
         first = float(-job.spec.priority) + aged
-        if self._discipline(job.spec.queue) is Discipline.STRICT_FIFO:
-            return first, job.queued_as
+        if self._discipline(job.spec.queue) == "fifo":
+            return first, job.queue_position
         estimate = job.spec.scheduling.estimate_s
-        return None if estimate is None else (first, estimate, job.queued_as)
+        return None if estimate is None else (first, estimate, job.queue_position)
 
     def _check_nothing_idle(self, last: e.Recorded) -> None:
         """Without quotas, claims and fences: who may go past others and fits, does not wait."""
@@ -627,7 +644,7 @@ class Witness:
             )
 
     def _free_devices(self) -> dict[str, int]:
-        """Node -> whole devices that are free, of the nodes that take everybody."""
+        """Node -> whole devices that are free, of the nodes that accept every job."""
         held = {
             (rank.slot.node, device)
             for job in self.jobs.values()
@@ -649,16 +666,16 @@ class Witness:
         assert job.spec.scheduling.preemptible, f"{event.job} was evicted, and is not preemptible"
         assert not event.restart.spends_budget or job.spec.restart.counts_platform
         if cause is Cause.CONSOLIDATION:
-            assert self.policy.consolidate, f"{event.job} was moved, and nobody may be"
+            assert self.policy.consolidate, f"{event.job} was moved, which the policy forbids"
             return
         safe = job.safe_until
         assert safe is None or safe <= at, f"{event.job} was evicted, and is safe until {safe}"
-        assert self._evicts(), f"{event.job} was evicted, and nobody may evict"
+        assert self._evicts(), f"{event.job} was evicted, which the policy forbids"
 
     def _evicts(self) -> bool:
-        if self.policy.model not in (QuotaModel.CLASSIC, QuotaModel.PROGRESSIVE):
+        if self.policy.model not in ("quota_classic", "progressive_filling"):
             return True
-        by_step = any(self._discipline(q) is Discipline.LEAST_ATTAINED for q in self.queues)
+        by_step = any(self._discipline(q) == "tiresias" for q in self.queues)
         rules = [queue.preempt or self.policy.preempt for queue in self.queues.values()]
         return by_step or self.policy.consolidate or any(map(_may_evict, rules))
 
@@ -681,10 +698,10 @@ def _quota(queue: Queue, flavor: str) -> tuple[int | None, int | None, int | Non
 def _is_single(spec: JobSpec) -> bool:
     """One rank with whole GPUs that asks for nothing else."""
     role, asks = spec.roles[0], spec.scheduling
-    wishes = asks.selector or asks.flavors or asks.group or asks.topology.required
-    wishes = wishes or asks.topology.slice_level or asks.members_missing or role.node
+    constrained = asks.selector or asks.flavors or asks.group or asks.topology.required
+    constrained = constrained or asks.topology.slice_level or asks.members_missing or role.node
     alone = len(spec.roles) == 1 and role.replicas == 1
-    return alone and role.gpus > 0 and not wishes and not spec.is_external
+    return alone and role.gpus > 0 and not constrained and not spec.is_external
 
 
 def _with_gpus(job: JobBook) -> list[RankBook]:

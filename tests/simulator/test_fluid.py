@@ -1,4 +1,4 @@
-"""Shared links: nobody above a full link, nobody below his fair part, and little work a change."""
+"""Shared links: no flow above a full link, none below its fair share, and little work per change."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from simulator.fluid import Flow, Fluid
+from simulator.network.max_min_fair import Flow, MaxMinFair
 
 LINKS = {"a": 10.0, "b": 4.0, "c": 7.0, "d": 1.0}
 flows = st.builds(
@@ -20,14 +20,14 @@ flows = st.builds(
 
 
 def test_a_link_with_room_lets_everyone_go_as_he_likes() -> None:
-    fluid = Fluid(LINKS)
+    fluid = MaxMinFair(LINKS)
     assert fluid.add("x", Flow(4.0, (("a", 1.0),))) == ["x"]
     assert fluid.add("y", Flow(6.0, (("a", 1.0),))) == ["y"]
     assert fluid.used("a") == pytest.approx(1.0)
 
 
 def test_a_full_link_is_shared_equally_and_what_one_does_not_want_goes_to_the_others() -> None:
-    fluid = Fluid(LINKS)
+    fluid = MaxMinFair(LINKS)
     for key, most in (("x", 2.0), ("y", 9.0), ("z", 9.0)):
         fluid.add(key, Flow(most, (("a", 1.0),)))
     assert [fluid.rate(key) for key in "xyz"] == pytest.approx([2.0, 4.0, 4.0])
@@ -36,7 +36,7 @@ def test_a_full_link_is_shared_equally_and_what_one_does_not_want_goes_to_the_ot
 
 
 def test_a_gang_is_held_by_its_narrowest_link_and_leaves_the_rest_to_others() -> None:
-    fluid = Fluid(LINKS)
+    fluid = MaxMinFair(LINKS)
     fluid.add("x", Flow(9.0, (("a", 1.0), ("d", 1.0))))
     fluid.add("y", Flow(20.0, (("a", 1.0),)))
     assert fluid.rate("x") == pytest.approx(1.0)
@@ -44,7 +44,7 @@ def test_a_gang_is_held_by_its_narrowest_link_and_leaves_the_rest_to_others() ->
 
 
 def test_a_slower_link_is_felt_and_its_repair_too() -> None:
-    fluid = Fluid(LINKS)
+    fluid = MaxMinFair(LINKS)
     fluid.add("x", Flow(3.0, (("b", 1.0),)))
     assert fluid.set_capacity("b", 2.0) == ["x"]
     assert fluid.share("x") == pytest.approx(2 / 3)
@@ -82,12 +82,12 @@ class Changes(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.fluid = Fluid(LINKS)
+        self.fluid = MaxMinFair(LINKS)
         self.capacity = dict(LINKS)
         self.wanted: dict[int, Flow] = {}
         self.next = 0
 
-    def _told(self, before: dict[int, float], changed: list[Any]) -> None:
+    def _check_changes(self, before: dict[int, float], changed: list[Any]) -> None:
         for key in self.wanted:
             if key not in changed and key in before:
                 assert self.fluid.rate(key) == before[key]
@@ -99,7 +99,7 @@ class Changes(RuleBasedStateMachine):
     def begin(self, flow: Flow) -> None:
         before = self._rates()
         self.wanted[self.next] = flow
-        self._told(before, self.fluid.add(self.next, flow))
+        self._check_changes(before, self.fluid.add(self.next, flow))
         self.next += 1
 
     @rule(which=st.integers(0, 50))
@@ -108,7 +108,7 @@ class Changes(RuleBasedStateMachine):
             key = sorted(self.wanted)[which % len(self.wanted)]
             del self.wanted[key]
             before = self._rates()
-            self._told(before, self.fluid.remove(key))
+            self._check_changes(before, self.fluid.remove(key))
 
     @rule(which=st.integers(0, 50), flow=flows)
     def want_another(self, which: int, flow: Flow) -> None:
@@ -116,13 +116,13 @@ class Changes(RuleBasedStateMachine):
             key = sorted(self.wanted)[which % len(self.wanted)]
             before = self._rates()
             self.wanted[key] = flow
-            self._told(before, self.fluid.change(key, flow))
+            self._check_changes(before, self.fluid.change(key, flow))
 
     @rule(link=st.sampled_from(sorted(LINKS)), capacity=st.floats(0.1, 20.0))
     def repair(self, link: str, capacity: float) -> None:
         before = self._rates()
         self.capacity[link] = capacity
-        self._told(before, self.fluid.set_capacity(link, capacity))
+        self._check_changes(before, self.fluid.set_capacity(link, capacity))
 
     @invariant()
     def fair(self) -> None:
@@ -138,7 +138,7 @@ TestChanges = Changes.TestCase
 
 @given(st.lists(flows, max_size=8))
 def test_order_does_not_matter(wanted: list[Flow]) -> None:
-    one, other = Fluid(LINKS), Fluid(LINKS)
+    one, other = MaxMinFair(LINKS), MaxMinFair(LINKS)
     for i, flow in enumerate(wanted):
         one.add(i, flow)
     for i, flow in reversed(list(enumerate(wanted))):

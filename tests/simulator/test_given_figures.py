@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.constants import FITTED, NAMES, Constants
+from simulator.hardware.constants import FITTED, NAMES, Constants
 from simulator.hardware.gpus import GPUS, SMS, find_gpu
 from simulator.hardware.hosts import SERVERS
 from simulator.hardware.links import LINKS, find_link
@@ -51,8 +51,8 @@ def test_the_documentation_shows_the_constants_that_are_used() -> None:
 @pytest.fixture(scope="module")
 def nccl() -> dict[str, Any]:
     document = json.loads(shared("calibration", "nccl_tuner_constants.json").read_text("utf-8"))
-    found: dict[str, Any] = document["link_bw_gbs"]
-    return found
+    bandwidths: dict[str, Any] = document["link_bw_gbs"]
+    return bandwidths
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,7 @@ def nccl() -> dict[str, Any]:
         ("pcie3", "pci_gen3_x16"),
     ],
 )
-def test_links_are_as_fast_as_nccl_s_source_says(
-    nccl: dict[str, Any], link: str, name: str
-) -> None:
+def test_links_are_as_fast_as_in_nccl_s_source(nccl: dict[str, Any], link: str, name: str) -> None:
     assert LINKS[link].link_gbs == nccl[name]
 
 
@@ -85,9 +83,7 @@ def test_links_are_as_fast_as_nccl_s_source_says(
         ("100GbE", 0),
     ],
 )
-def test_only_efa_says_that_it_is_farther_away_than_infiniband(
-    network: str, latency_us: float
-) -> None:
+def test_only_efa_has_a_latency_above_that_of_infiniband(network: str, latency_us: float) -> None:
     assert find_network(network).latency_us == latency_us
 
 
@@ -175,5 +171,5 @@ def test_a_batch_cut_into_parts_never_computes_faster_than_its_share(rows: int, 
 
 def test_one_bit_gradients_are_encoded_by_the_gpu_itself_and_nothing_hides_it() -> None:
     place = Place(K20X, find_link("pcie"), 8)
-    found = plan(place, ((184e6, 1.0),), Scheme.ONE_BIT, FITTED)
-    assert found.tail_s == pytest.approx(8 * 184e6 / (K20X.memory_gbs * 1e9))
+    planned = plan(place, ((184e6, 1.0),), Scheme.ONE_BIT, FITTED)
+    assert planned.tail_s == pytest.approx(8 * 184e6 / (K20X.memory_gbs * 1e9))

@@ -1,4 +1,4 @@
-"""The catalogue: names in many spellings, and rates that follow from the wiring."""
+"""The catalogue: names in many spellings, and rates that follow from the links."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from simulator.hardware.networks import Transport, find_network
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "expected"),
     [
         ("K80", "K80"),
         ("Tesla K80", "K80"),
@@ -30,8 +30,8 @@ from simulator.hardware.networks import Transport, find_network
         ("RTX 2080 Ti", "RTX2080Ti"),
     ],
 )
-def test_a_gpu_is_found_however_it_is_spelt(name: str, found: str) -> None:
-    assert find_gpu(name).name == found
+def test_every_spelling_of_a_gpu_is_recognised(name: str, expected: str) -> None:
+    assert find_gpu(name).name == expected
 
 
 @pytest.mark.parametrize("name", ["", None, 7, "GTX", "Z9000", "200Gb", "DGX"])
@@ -40,14 +40,14 @@ def test_an_unknown_gpu_is_named_with_what_is_near(name: object) -> None:
         find_gpu(name)
 
 
-def test_every_gpu_is_found_by_its_own_name_and_has_a_known_link() -> None:
+def test_every_gpu_has_its_own_name_and_a_known_link() -> None:
     for gpu in GPUS.values():
         assert find_gpu(gpu.name) is gpu
         assert find_link(gpu.link).name == gpu.link
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "expected"),
     [
         ("nvlink2", "nvlink2"),
         ("NVLink 2 NVSwitch", "nvlink2-nvswitch"),
@@ -59,8 +59,8 @@ def test_every_gpu_is_found_by_its_own_name_and_has_a_known_link() -> None:
         (None, "none"),
     ],
 )
-def test_a_link_is_found_however_it_is_spelt(name: str | None, found: str) -> None:
-    assert find_link(name).name == found
+def test_every_spelling_of_a_link_is_recognised(name: str | None, expected: str) -> None:
+    assert find_link(name).name == expected
 
 
 def test_a_cube_mesh_gives_a_small_gang_only_the_links_its_members_share() -> None:
@@ -87,7 +87,7 @@ def test_a_network_is_read_from_its_name(name: str, gbps: float, transport: Tran
     assert (network.gbps, network.transport) == (gbps, transport)
 
 
-def test_what_is_said_besides_the_name_wins_and_a_guess_is_marked() -> None:
+def test_explicit_fields_override_the_name_and_a_guess_is_marked() -> None:
     assert find_network("10GbE (iperf 9.3 Gb/s)", gbps=9.3).gbps == 9.3
     assert find_network("RoCE/IB unspecified").assumed
     assert not find_network("10GbE").assumed

@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.constants import FITTED
+from simulator.hardware.constants import FITTED
 from simulator.hardware.gpus import find_gpu
 from simulator.hardware.hosts import SERVERS, Host, usual_host
 from simulator.hardware.links import find_link
 from simulator.hardware.networks import find_network
-from simulator.stepwise import Job, finish_times
-from simulator.topology import grid
+from simulator.network.topology import grid
 from simulator.training.exchange import HOST_LINK_GBS, plan
 from simulator.training.input_pipeline import HOST_COPY_GBS, TO_DEVICE_GBS, hand_over_s
 from simulator.training.models import MODELS, find_model
@@ -20,6 +19,7 @@ from simulator.training.pace import pace
 from simulator.training.placement import RDMA_SHARE, TCP_SHARE, Place
 from simulator.training.plans import Scheme
 from simulator.training.recipes import BadRecipe, Recipe
+from tests.simulator.stepwise import Job, finish_times
 
 PCIE = Place(find_gpu("P100"), find_link("pcie3"), 64, 16, find_network("25GbE"))
 ONE = replace(PCIE, ranks=1, nodes=1)
@@ -80,7 +80,7 @@ def test_without_prefetch_gpus_wait_until_their_batch_is_copied() -> None:
         pace(Recipe("alexnet", batch=512, prefetch=False), ONE)
 
 
-def test_a_slow_pipeline_hides_what_is_copied_beside_it() -> None:
+def test_a_slow_pipeline_hides_concurrent_copies() -> None:
     starved = replace(ONE, host=Host(cpus=1))
     fed, waiting = (
         pace(Recipe("alexnet", batch=512, real_data=True, prefetch=prefetch), starved).step()
@@ -97,7 +97,7 @@ def test_memory_that_is_not_pinned_goes_as_fast_as_a_thread_copies_and_larger_pi
     pinned = hand_over_s(small, 64, pinned=True)
     slower = TO_DEVICE_GBS / HOST_COPY_GBS
     assert hand_over_s(small, 64, pinned=False) == pytest.approx(slower * pinned)
-    # What NVIDIA's blog "How to Optimize Data Transfers in CUDA C/C++" found on two hosts.
+    # The measurements of NVIDIA's blog "How to Optimize Data Transfers in CUDA C/C++" on two hosts.
     assert 2.31 / 5.77 < 1.0 / slower < 5.37 / 6.19
     assert hand_over_s(large, 64, pinned=True) == pytest.approx(pinned * (299 / 224) ** 2)
     assert all(hand_over_s(model, 1, pinned=True) >= 0.0 for model in MODELS.values())
@@ -131,7 +131,7 @@ def test_the_host_is_that_of_the_server_with_such_links(
     assert usual_host(gpu, gpus, link) == SERVERS[server].host
 
 
-def test_a_server_that_nobody_sells_has_the_default_host() -> None:
+def test_an_unknown_server_has_the_default_host() -> None:
     assert usual_host("P100", 16, "nvlink1") == Host()
     assert usual_host("P100", 3) == Host()
     assert usual_host("abacus", 8, "pcie3") == Host()

@@ -4,10 +4,10 @@ from gzip import decompress
 
 import pytest
 
-from simulator.fields import BadCluster
-from simulator.leaf_spine import cluster_document
-from simulator.topology import parse_cluster
-from simulator.wiring import leaves
+from simulator.config.parsing import BadCluster
+from simulator.network.leaf_spine import cluster_document
+from simulator.network.links import leaves
+from simulator.network.topology import parse_cluster
 from tests.shared_data import shared
 
 LINES = ["host,DSW,PSW,ASW", "0,G6,P10,S14", "1,G6,P12,S2", "2,G6,P10,S14"]
@@ -25,7 +25,7 @@ def test_an_access_switch_is_a_rack_and_a_leaf() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         ([], "none"),
         (["host,ASW"], "none"),
@@ -33,8 +33,8 @@ def test_an_access_switch_is_a_rack_and_a_leaf() -> None:
         (["host,ASW", "0,S1", "0,S2"], "once more"),
     ],
 )
-def test_what_is_no_topology_is_refused(lines: list[str], said: str) -> None:
-    with pytest.raises(BadCluster, match=said):
+def test_what_is_no_topology_is_refused(lines: list[str], message: str) -> None:
+    with pytest.raises(BadCluster, match=message):
         cluster_document(lines, {})
 
 

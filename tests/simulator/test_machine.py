@@ -1,4 +1,4 @@
-"""The machine: what it tells of gangs, and that it keeps honest books on devices."""
+"""The machine: the events that it emits for gangs, and its accounts of devices."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -8,20 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.faults import Fault, FaultKind, FaultModel
-from simulator.gangs import Gang, Part
-from simulator.happenings import (
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.machine.events import (
     End,
     Ended,
-    Happening,
-    Misplaced,
+    MachineEvent,
     NodeDown,
     NodeUp,
+    PlacementFailed,
     Started,
     Stopped,
 )
-from simulator.machine import Machine
-from simulator.topology import ClusterModel, Delays, NodeModel
-from simulator.virtual_time import VirtualTime
+from simulator.machine.gang import Gang, Part
+from simulator.machine.machine import Machine
+from simulator.network.topology import ClusterModel, Delays, NodeModel
 
 DELAYS = Delays(start_s=5.0, stop_s=2.0)
 CLUSTER = ClusterModel(tuple(NodeModel(f"n{i}", gpus=8) for i in range(3)), DELAYS)
@@ -34,23 +34,23 @@ class At:
 
 
 class Bench:
-    """A machine, and what it told and when."""
+    """A machine, and what it emitted and when."""
 
     def __init__(self, cluster: ClusterModel = CLUSTER, begin_at_s: float = 0.0) -> None:
         self.env = VirtualTime(begin_at_s)
-        self.told: list[tuple[float, Happening]] = []
+        self.emitted: list[tuple[float, MachineEvent]] = []
         self.machine = Machine(
-            self.env, cluster, lambda happening: self.told.append((self.env.now, happening))
+            self.env, cluster, lambda happening: self.emitted.append((self.env.now, happening))
         )
 
     def start(self, gang: Gang) -> None:
         self.machine.start(gang)
 
-    def until(self, at_s: float) -> list[tuple[float, Happening]]:
-        """What is told before `at_s` and was not returned yet."""
+    def until(self, at_s: float) -> list[tuple[float, MachineEvent]]:
+        """What was emitted before `at_s` and was not returned yet."""
         self.env.run(until=at_s)
-        told, self.told = self.told, []
-        return told
+        events, self.emitted = self.emitted, []
+        return events
 
 
 def pair(run_s: float | None = 60.0, elapsed_s: float | None = None) -> Gang:
@@ -79,7 +79,7 @@ def test_alike_ranks_cost_two_events_however_many_they_are() -> None:
     assert steps == 2
 
 
-def test_parts_that_end_at_one_instant_are_told_together() -> None:
+def test_parts_that_end_at_one_instant_are_reported_together() -> None:
     bench = Bench()
     places = tuple(At("n0", (i,)) for i in range(4))
     parts = (Part((0,), 60.0, code=3), Part((1, 2), 60.0), Part((3,), None))
@@ -147,9 +147,9 @@ def test_jitter_spreads_the_starts_and_work_begins_when_all_are_up() -> None:
     first, second, other = Bench(jittery), Bench(jittery), Bench(replace(jittery, seed=4))
     for bench in (first, second, other):
         bench.start(pair())
-    told = first.until(1000.0)
-    assert told == second.until(1000.0) != other.until(1000.0)
-    *starts, (ended_at, ended) = told
+    events = first.until(1000.0)
+    assert events == second.until(1000.0) != other.until(1000.0)
+    *starts, (ended_at, ended) = events
     assert sorted(happening.ranks for _, happening in starts) == [(0,), (1,)]  # type: ignore[union-attr]
     assert all(5.0 <= at < 15.0 for at, _ in starts)
     assert ended == Ended(("pair",), (End((0, 1), 0),))
@@ -160,9 +160,9 @@ def test_ranks_on_their_own_do_not_wait_for_each_other() -> None:
     jittery = replace(CLUSTER, delays=replace(DELAYS, start_jitter_s=10.0))
     bench = Bench(jittery)
     bench.start(pair()._replace(together=False))
-    told = bench.until(1000.0)
-    starts = {happening.ranks: at for at, happening in told if isinstance(happening, Started)}
-    ends = {h.ends[0].ranks: at for at, h in told if isinstance(h, Ended)}
+    events = bench.until(1000.0)
+    starts = {happening.ranks: at for at, happening in events if isinstance(happening, Started)}
+    ends = {h.ends[0].ranks: at for at, h in events if isinstance(h, Ended)}
     assert ends == {ranks: at + 60.0 for ranks, at in starts.items()}
     assert len(ends) == 2
 
@@ -225,12 +225,14 @@ def test_ranks_sent_to_a_node_that_cannot_take_them_end_at_once() -> None:
     bench.until(1.0)
     places = (At("n0", (0,)), At("n1", (0,)), At("n9", (0,)), At("n2", (8,)))
     bench.start(Gang(("g",), places, (Part((0, 1, 2, 3), 60.0),)))
-    told = bench.until(1000.0)
-    assert told[0][1] == Ended(
+    events = bench.until(1000.0)
+    assert events[0][1] == Ended(
         ("g",), tuple(End((i,), None, node=place.node) for i, place in enumerate(places) if i)
     )
-    assert [happening for _, happening in told[1:4]] == [Misplaced(f"n{i}") for i in (1, 9, 2)]
-    assert told[4:] == [(6.0, Started(("g",), (0,)))]
+    assert [happening for _, happening in events[1:4]] == [
+        PlacementFailed(f"n{i}") for i in (1, 9, 2)
+    ]
+    assert events[4:] == [(6.0, Started(("g",), (0,)))]
 
 
 def test_a_second_failure_prolongs_the_first() -> None:
@@ -281,18 +283,18 @@ def test_a_machine_built_later_is_where_the_first_one_would_be() -> None:
 def test_chance_goes_on_too_in_a_machine_built_later() -> None:
     model = replace(CLUSTER, faults=FaultModel(node_mtbf_s=1000.0, node_repair_s=10.0), seed=1)
     first, later = Bench(model), Bench(model, begin_at_s=50_000.0)
-    told = [happening for at, happening in first.until(100_000.0) if at >= 50_010.0]
+    events = [happening for at, happening in first.until(100_000.0) if at >= 50_010.0]
     again = [happening for at, happening in later.until(100_000.0) if at >= 50_010.0]
-    assert len(told) > 50
-    assert told == again
+    assert len(events) > 50
+    assert events == again
 
 
 def test_another_node_changes_no_other_nodes_faults() -> None:
     model = replace(CLUSTER, faults=FaultModel(node_mtbf_s=1000.0, node_repair_s=10.0), seed=1)
     larger = replace(model, nodes=(NodeModel("n9"), *model.nodes))
-    told = Bench(model).until(20_000.0)
+    events = Bench(model).until(20_000.0)
     others = [(at, h) for at, h in Bench(larger).until(20_000.0) if h.node != "n9"]  # type: ignore[union-attr]
-    assert told == others
+    assert events == others
 
 
 Action = tuple[str, int, float]
@@ -327,7 +329,7 @@ def test_every_rank_is_over_exactly_once_and_devices_are_free_in_the_end(
         bench.machine.stop(gang.key)
     bench.env.run(until=bench.env.now + 1000.0)
     for gang in started:
-        assert sorted(_over(bench.told, gang)) == [0, 1, 2, 3]
+        assert sorted(_over(bench.emitted, gang)) == [0, 1, 2, 3]
     all_devices = tuple(At(f"n{i}", tuple(range(8))) for i in range(3))
     bench.machine.start(Gang(("all",), all_devices, (Part((0, 1, 2), 1.0),)))
 
@@ -336,12 +338,12 @@ _PARTS = (Part((0, 1), 40.0), Part((2,), 20.0, code=1), Part((3,), None))
 
 
 def _free_places(bench: Bench, started: list[Gang]) -> tuple[At, ...]:
-    """Four devices that nobody holds, as far as was told; without devices if there are none."""
+    """Four devices that are free as far as was emitted; without devices if there are none."""
     held = {
         (place.node, device)
         for gang in started
         for rank, place in enumerate(gang.places)
-        if rank not in _over(bench.told, gang)
+        if rank not in _over(bench.emitted, gang)
         for device in place.devices
     }
     free = [(f"n{i}", d) for d in range(8) for i in range(3) if (f"n{i}", d) not in held][:4]
@@ -350,9 +352,9 @@ def _free_places(bench: Bench, started: list[Gang]) -> tuple[At, ...]:
     return tuple(At(node, (device,)) for node, device in free)
 
 
-def _over(told: Iterable[tuple[float, Happening]], gang: Gang) -> list[int]:
+def _over(events: Iterable[tuple[float, MachineEvent]], gang: Gang) -> list[int]:
     ranks: list[int] = []
-    for _, happening in told:
+    for _, happening in events:
         match happening:
             case Ended(key, ends) if key == gang.key:
                 ranks.extend(rank for end in ends for rank in end.ranks)

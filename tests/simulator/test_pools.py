@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from simulator.autoscaling import Autoscaler
-from simulator.gangs import Gang, Part
-from simulator.happenings import NodeDown, NodeUp
-from simulator.machine import Machine
-from simulator.pools import Pool, Rent, ready_after_s, wanted_nodes
-from simulator.topology import parse_cluster
-from simulator.virtual_time import VirtualTime
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.machine.autoscaling import Autoscaler
+from simulator.machine.events import NodeDown, NodeUp
+from simulator.machine.gang import Gang, Part
+from simulator.machine.machine import Machine
+from simulator.machine.pools import Pool, Rent, ready_after_s, wanted_nodes
+from simulator.network.topology import parse_cluster
 from tests.gangs import on
 
 
@@ -24,10 +24,10 @@ def _world(**pool: Any) -> tuple[VirtualTime, Machine, Autoscaler, list[Any], li
         }
     )
     env = VirtualTime()
-    told: list[Any] = []
+    events: list[Any] = []
     waiting = [0]
-    machine = Machine(env, cluster, lambda happening: told.append((env.now, happening)))
-    return env, machine, Autoscaler(env, cluster, machine, lambda: waiting[0]), told, waiting
+    machine = Machine(env, cluster, lambda happening: events.append((env.now, happening)))
+    return env, machine, Autoscaler(env, cluster, machine, lambda: waiting[0]), events, waiting
 
 
 def test_nodes_of_a_pool_are_not_there_at_first() -> None:
@@ -38,48 +38,48 @@ def test_nodes_of_a_pool_are_not_there_at_first() -> None:
 
 
 def test_waiting_gangs_bring_as_many_nodes_as_they_need_after_the_delay() -> None:
-    env, _, _, told, waiting = _world()
+    env, _, _, events, waiting = _world()
     waiting[0] = 12
     env.run(until=120)
-    assert [(at, h.node) for at, h in told if isinstance(h, NodeUp)] == [
+    assert [(at, h.node) for at, h in events if isinstance(h, NodeUp)] == [
         (115.0, "cloud-0"),
         (115.0, "cloud-1"),
     ]
 
 
 def test_no_more_nodes_come_than_the_pool_may_have() -> None:
-    env, _, _, told, waiting = _world()
+    env, _, _, events, waiting = _world()
     waiting[0] = 1000
     env.run(until=1000)
-    assert sum(isinstance(h, NodeUp) for _, h in told) == 4
+    assert sum(isinstance(h, NodeUp) for _, h in events) == 4
 
 
 def test_idle_nodes_are_given_back_and_busy_ones_are_not() -> None:
-    env, machine, scaler, told, waiting = _world()
+    env, machine, scaler, events, waiting = _world()
     waiting[0] = 16
     env.run(until=120)
     waiting[0] = 0
     machine.start(Gang("g", on("cloud-0:0"), (Part((0,), 1000.0),)))
     env.run(until=900)
-    gone = [(at, h.node) for at, h in told if isinstance(h, NodeDown)]
+    gone = [(at, h.node) for at, h in events if isinstance(h, NodeDown)]
     assert [node for _, node in gone] == ["cloud-1"]
     assert gone[0][0] == pytest.approx(420.0, abs=16)
     env.run(until=2000)
-    assert [h.node for _, h in told if isinstance(h, NodeDown)] == ["cloud-1", "cloud-0"]
+    assert [h.node for _, h in events if isinstance(h, NodeDown)] == ["cloud-1", "cloud-0"]
     # Paid from the request on: a cent a second for each.
     spent = scaler.spent()["cloud"]
-    ends = {h.node: at for at, h in told if isinstance(h, NodeDown)}
+    ends = {h.node: at for at, h in events if isinstance(h, NodeDown)}
     assert spent == pytest.approx(0.01 * sum(end - 15.0 for end in ends.values()))
 
 
 def test_a_node_that_failed_meanwhile_comes_when_it_is_repaired() -> None:
-    env, machine, _, told, waiting = _world(idle_s=1000)
+    env, machine, _, events, waiting = _world(idle_s=1000)
     machine.fail("cloud-0", 500.0)
     waiting[0] = 8
     env.run(until=20)
     waiting[0] = 0
     env.run(until=600)
-    ups = [(at, h.node) for at, h in told if isinstance(h, NodeUp)]
+    ups = [(at, h.node) for at, h in events if isinstance(h, NodeUp)]
     assert ups == [(500.0, "cloud-0")]
     assert not machine.is_withheld("cloud-0")
 
@@ -107,7 +107,7 @@ def test_rent_counts_what_still_runs() -> None:
     assert rent.cost(20.0) == pytest.approx(10.0 + 15.0)
 
 
-def test_nodes_of_a_spot_pool_are_taken_back_even_if_the_file_does_not_say_how_often() -> None:
+def test_nodes_of_a_spot_pool_are_reclaimed_even_without_a_rate_in_the_file() -> None:
     racks = [{"name": "own"}, {"name": "cloud"}]
     cluster = parse_cluster({"racks": racks, "pools": [{"rack": "cloud", "most": 1, "spot": True}]})
     assert cluster.faults.spot is not None

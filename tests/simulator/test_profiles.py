@@ -41,10 +41,10 @@ def _points(content: bytes) -> list[dict[str, Any]]:
     return rows
 
 
-def test_step_times_by_placement_become_throughputs_beside_one_gpu() -> None:
+def test_step_times_by_placement_become_throughputs_relative_to_one_gpu() -> None:
     rows = [row for row in _points(_archive()) if row["model"] == "bert_base"]
-    told = [(r["role"], r["n_gpus"], r["n_nodes"], r["throughput"]) for r in rows]
-    assert told == [
+    columns = [(r["role"], r["n_gpus"], r["n_nodes"], r["throughput"]) for r in rows]
+    assert columns == [
         ("baseline", 1, 1, 32 / 0.25),
         ("point", 4, 2, 4 * 32 / 0.5),
         ("point", 24, 6, 24 * 32 / 0.6),
@@ -70,9 +70,9 @@ def test_rates_by_type_become_points_and_ratios() -> None:
     assert [(r["n_gpus"], r["n_nodes"], r["throughput"]) for r in spread] == [(4, 4, 9.0 * 64)]
     (ratio,) = [row for row in rows if row["kind"] == "type_ratio"]
     assert (ratio["gpu"], ratio["than"], ratio["ratio"]) == ("V100", "P100", 4.4 / 2.6)
-    found = _validated({"points": rows})
-    assert found.groups["types of GPU"].mape < 15.0
-    assert found.failed == ()
+    validation = _validated({"points": rows})
+    assert validation.groups["types of GPU"].mape < 15.0
+    assert validation.failed == ()
 
 
 def test_a_file_of_points_is_taken_as_it_is() -> None:
@@ -83,22 +83,22 @@ def test_a_file_of_points_is_taken_as_it_is() -> None:
 def test_every_way_to_spread_t4_over_nodes_is_predicted_and_ranked() -> None:
     """Nothing is fitted on these 4,000 measurements of Pollux."""
     archive = shared("traces", "pollux_profiles_and_workloads.tar.gz").read_bytes()
-    found = _validated(document_of(archive))
-    assert len(found.points) > 4_000
-    assert found.failed == ()
-    assert found.groups["training"].mape < 15.0
-    assert found.ranking.percent > 93.0
+    validation = _validated(document_of(archive))
+    assert len(validation.points) > 4_000
+    assert validation.failed == ()
+    assert validation.groups["training"].mape < 15.0
+    assert validation.ranking.percent > 93.0
 
 
 def test_types_of_gpu_compare_as_gavel_measured() -> None:
     packed = shared("traces", "gavel_throughputs_v100_p100_k80.json.gz").read_bytes()
-    found = _validated(document_of(packed))
-    assert found.failed == ()
-    assert found.groups["types of GPU"].mape < 12.0
+    validation = _validated(document_of(packed))
+    assert validation.failed == ()
+    assert validation.groups["types of GPU"].mape < 12.0
     for gpu, worst in (("K80", 15.0), ("P100", 25.0)):
-        errors = [abs(p.error) for p in found.points if p.system == f"gavel_{gpu.lower()}"]
+        errors = [abs(p.error) for p in validation.points if p.system == f"gavel_{gpu.lower()}"]
         assert 100.0 * sum(errors) / len(errors) < worst
-    assert found.ranking.percent > 85.0
+    assert validation.ranking.percent > 85.0
 
 
 @pytest.mark.parametrize("content", [b"{", b"\x1f\x8bnonsense", b"\xff\xfe"])

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.faults import Fault, FaultModel
-from simulator.gangs import Gang, Part, Work
-from simulator.happenings import Ended, Happening, Stopped
-from simulator.time_slicing import SWITCH_COST, WHOLE, Ask, Holder, speeds_of
-from simulator.topology import ClusterModel, Delays, NodeModel, parse_cluster
+from simulator.machine.events import Ended, MachineEvent, Stopped
+from simulator.machine.gang import Gang, Part, Work
+from simulator.machine.time_slicing import SWITCH_COST, WHOLE, Ask, Owner, speeds_of
+from simulator.network.topology import ClusterModel, Delays, NodeModel, parse_cluster
 from simulator.training.recipes import Recipe
 from tests.simulator.test_machine import At, Bench
 
@@ -36,27 +36,27 @@ def sharer(
     return Gang((name,), places, (Part(ranks, run_s, work=work),), together, shares=shares)
 
 
-def ends(told: Iterable[tuple[float, Happening]]) -> dict[str, list[float]]:
+def ends(events: Iterable[tuple[float, MachineEvent]]) -> dict[str, list[float]]:
     """When the ranks of each gang exited."""
-    found: dict[str, list[float]] = {}
-    for at, happening in told:
+    by_gang: dict[str, list[float]] = {}
+    for at, happening in events:
         if isinstance(happening, Ended):
             for end in happening.ends:
-                found.setdefault(happening.key[0], []).extend([at] * len(end.ranks))  # type: ignore[index]
-    return found
+                by_gang.setdefault(happening.key[0], []).extend([at] * len(end.ranks))  # type: ignore[index]
+    return by_gang
 
 
 def test_two_ranks_of_a_gang_share_one_device() -> None:
     bench = Bench(CLUSTER)
     bench.start(sharer("a", 250, 250))
-    (_, _, held), (_, _, free) = bench.machine.holders()
-    assert [(each.holder, each.share, each.memory_mib) for each in held] == [
-        (Holder(("a",), 0), 250, 4_000),
-        (Holder(("a",), 1), 250, 4_000),
+    (_, _, held), (_, _, free) = bench.machine.allocations()
+    assert [(each.owner, each.share, each.memory_mib) for each in held] == [
+        (Owner(("a",), 0), 250, 4_000),
+        (Owner(("a",), 1), 250, 4_000),
     ]
     assert free == ()
     assert ends(bench.until(1e6)) == {"a": [pytest.approx(5.0 + 60.0 / KEPT)] * 2}
-    assert all(not held for _, _, held in bench.machine.holders())
+    assert all(not held for _, _, held in bench.machine.allocations())
 
 
 def test_work_of_a_given_duration_has_its_share_and_pays_for_the_switching() -> None:
@@ -65,13 +65,13 @@ def test_work_of_a_given_duration_has_its_share_and_pays_for_the_switching() -> 
     bench.until(45.0)
     # It computed 40 s alone; the second one comes up at 50.
     bench.start(sharer("b", 250, run_s=19.0))
-    found = ends(bench.until(1e6))
-    assert found["b"] == [pytest.approx(50.0 + 19.0 / KEPT)]
+    ended = ends(bench.until(1e6))
+    assert ended["b"] == [pytest.approx(50.0 + 19.0 / KEPT)]
     together_s = 19.0 / KEPT
-    assert found["a"] == [pytest.approx(50.0 + together_s + (100.0 - 45.0 - 19.0))]
+    assert ended["a"] == [pytest.approx(50.0 + together_s + (100.0 - 45.0 - 19.0))]
 
 
-def test_a_rank_that_shares_with_nobody_loses_nothing() -> None:
+def test_a_rank_that_shares_with_no_other_loses_nothing() -> None:
     bench = Bench(CLUSTER)
     bench.start(sharer("a", 10))
     bench.start(sharer("b", 10, device=1))
@@ -91,12 +91,12 @@ def test_gangs_that_train_divide_a_device_by_their_shares(v100: ClusterModel) ->
     now = bench.env.now
     bench.start(sharer("large", 600, steps=1_000))
     bench.start(sharer("small", 200, steps=1_000))
-    found = ends(bench.until(now + 1e6))
+    ended = ends(bench.until(now + 1e6))
     # Three quarters and one quarter while both are there, as nothing else wants the device.
     first_s = 100.0 / (KEPT * 0.75)
-    assert found["large"] == [pytest.approx(now + 5.0 + first_s)]
+    assert ended["large"] == [pytest.approx(now + 5.0 + first_s)]
     left_s = 100.0 - first_s * KEPT * 0.25
-    assert found["small"] == [pytest.approx(now + 5.0 + first_s + left_s)]
+    assert ended["small"] == [pytest.approx(now + 5.0 + first_s + left_s)]
 
 
 def test_training_gets_what_work_of_given_duration_leaves(v100: ClusterModel) -> None:
@@ -129,11 +129,11 @@ def test_a_stopped_sharer_gives_its_part_back() -> None:
     bench.start(sharer("b", 500, run_s=None))
     bench.until(30.0)
     bench.machine.stop(("b",))
-    told = bench.until(1e6)
-    assert [(at, each) for at, each in told if isinstance(each, Stopped)] == [
+    events = bench.until(1e6)
+    assert [(at, each) for at, each in events if isinstance(each, Stopped)] == [
         (32.0, Stopped(("b",), (0,)))
     ]
-    assert ends(told) == {"a": [pytest.approx(32.0 + 100.0 - 27.0 * KEPT)]}
+    assert ends(events) == {"a": [pytest.approx(32.0 + 100.0 - 27.0 * KEPT)]}
 
 
 def test_a_lost_node_takes_all_sharers() -> None:
@@ -144,7 +144,7 @@ def test_a_lost_node_takes_all_sharers() -> None:
     assert ends(bench.until(25.0)) == {"a": [20.0, 20.0], "b": [20.0]}
     assert not list(bench.machine.keys)
     bench.until(35.0)
-    assert all(not held for _, _, held in bench.machine.holders())
+    assert all(not held for _, _, held in bench.machine.allocations())
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_device_is_never_given_away_beyond_its_whole(first: Gang, second: Gang
 
 
 asks = st.lists(st.tuples(st.integers(1, WHOLE), st.booleans()), min_size=1, max_size=8).filter(
-    lambda found: sum(share for share, _ in found) <= WHOLE
+    lambda drawn: sum(share for share, _ in drawn) <= WHOLE
 )
 
 
@@ -172,17 +172,17 @@ asks = st.lists(st.tuples(st.integers(1, WHOLE), st.booleans()), min_size=1, max
 def test_every_rank_gets_its_share_and_the_device_is_no_faster_than_it_is(
     wanted: list[tuple[int, bool]],
 ) -> None:
-    found = {
-        Holder("g", rank): Ask(share, WHOLE if trains else share)
+    asks_by_holder = {
+        Owner("g", rank): Ask(share, WHOLE if trains else share)
         for rank, (share, trains) in enumerate(wanted)
     }
-    speeds = speeds_of(found)
-    kept = KEPT if len(found) > 1 else 1.0
-    used = sum(speeds[holder] * ask.usable for holder, ask in found.items())
+    speeds = speeds_of(asks_by_holder)
+    kept = KEPT if len(asks_by_holder) > 1 else 1.0
+    used = sum(speeds[holder] * ask.usable for holder, ask in asks_by_holder.items())
     assert used <= WHOLE * kept * (1 + 1e-9)
-    for holder, ask in found.items():
+    for holder, ask in asks_by_holder.items():
         assert ask.share * kept * (1 - 1e-9) <= speeds[holder] * ask.usable
         assert speeds[holder] <= kept * (1 + 1e-9)
-    # Nothing is left while somebody could use more.
-    if any(ask.usable == WHOLE for ask in found.values()):
+    # Nothing is left while some holder could use more.
+    if any(ask.usable == WHOLE for ask in asks_by_holder.values()):
         assert used == pytest.approx(WHOLE * kept)

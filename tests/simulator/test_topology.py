@@ -6,7 +6,7 @@ import pytest
 
 from simulator.faults import Fault, FaultKind
 from simulator.hardware.hosts import find_server
-from simulator.topology import NODES_MAX, BadCluster, Delays, NodeModel, grid, parse_cluster
+from simulator.network.topology import NODES_MAX, BadCluster, Delays, NodeModel, grid, parse_cluster
 
 RACK = {"name": "rack-a", "nodes": 2, "gpus": 4, "gpu_type": "V100", "gpu_memory_mib": 32768}
 
@@ -124,15 +124,15 @@ def test_many_large_racks_are_refused_before_they_are_built() -> None:
         parse_cluster({"racks": racks})
 
 
-def test_what_ranks_may_request_of_a_host_is_what_somebody_said() -> None:
-    said = {**RACK, "name": "said", "cpus": 16, "memory_gb": 128}
+def test_ranks_may_request_the_stated_resources_of_a_host() -> None:
+    stated = {**RACK, "name": "stated", "cpus": 16, "memory_gb": 128}
     some = {**RACK, "name": "some", "cpus": 16}
     bought = {"name": "bought", "server": "DGX-A100", "memory_gb": 256}
-    found = parse_cluster({"racks": [RACK, said, some, bought]}).nodes
-    by_rack = {node.rack: node.resources for node in found}
+    nodes = parse_cluster({"racks": [RACK, stated, some, bought]}).nodes
+    by_rack = {node.rack: node.resources for node in nodes}
     assert by_rack == {
         "rack-a": {},
-        "said": {"cpu": 16_000, "memory": 128 << 30},
+        "stated": {"cpu": 16_000, "memory": 128 << 30},
         "some": {"cpu": 16_000},
         "bought": {"cpu": find_server("DGX-A100").host.cpus * 1_000, "memory": 256 << 30},
     }

@@ -1,4 +1,4 @@
-"""Gangs that train: neighbours, faults, checkpoints, and the step-by-step model beside the fluid one."""
+"""Gangs that train: neighbours, faults, checkpoints, and the step-by-step model against the fluid one."""
 
 import subprocess
 import sys
@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.faults import FaultKind
-from simulator.stepwise import Job, finish_times
-from simulator.topology import ClusterModel, parse_cluster
-from simulator.trainer import Trainer
+from simulator.machine.trainer import Trainer
+from simulator.network.topology import ClusterModel, parse_cluster
 from simulator.training.checkpoints import Checkpointing
 from simulator.training.exchange import Scheme
 from simulator.training.recipes import Recipe
+from tests.simulator.stepwise import Job, finish_times
 
 
 def _cluster(oversubscription: float = 1.0, net: str = "25GbE") -> ClusterModel:
@@ -65,7 +65,7 @@ def test_gangs_that_share_no_link_do_not_notice_each_other() -> None:
     assert trainer.begin("y", FAT, {"a-2": 4, "a-3": 4}, steps=100, now=1.0) == ["y"]
 
 
-def test_an_oversubscribed_spine_is_felt_by_those_who_cross_it() -> None:
+def test_an_oversubscribed_spine_slows_gangs_that_cross_it() -> None:
     wide, narrow = Trainer(_cluster(1.0)), Trainer(_cluster(16.0))
     for trainer in (wide, narrow):
         trainer.begin("in", FAT, {"a-0": 4, "a-1": 4}, steps=9, now=0.0)
@@ -202,7 +202,7 @@ def test_the_same_seed_gives_the_same_bytes_in_another_process() -> None:
         "jobs=[Job(i, FAT, {f'a-{i}': 2, f'b-{i}': 2}, 200) for i in range(3)];"
         "print(finish_times(_cluster(4.0), jobs, seed=3))"
     )
-    said = {
+    outputs = {
         subprocess.run(
             [sys.executable, "-c", program],
             env={"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
@@ -211,4 +211,4 @@ def test_the_same_seed_gives_the_same_bytes_in_another_process() -> None:
         ).stdout
         for seed in ("1", "2")
     }
-    assert len(said) == 1
+    assert len(outputs) == 1

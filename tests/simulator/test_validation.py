@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from simulator.constants import FITTED
+from simulator.hardware.constants import FITTED
 from simulator.validation.fit import BLOCKS, fit, leave_largest_out, simplex
 from simulator.validation.points import BadPoint
 from simulator.validation.scores import Validation, read_points, validate
@@ -91,19 +91,21 @@ def test_variants_of_training_are_ranked(published: Validation) -> None:
 
 
 def test_the_measured_value_of_a_point_is_never_looked_at() -> None:
-    told = [_validated(BASELINE, POINT | {"throughput": t}).points[0].predicted for t in (1, 9999)]
-    assert told[0] == told[1]
+    predicted = [
+        _validated(BASELINE, POINT | {"throughput": t}).points[0].predicted for t in (1, 9999)
+    ]
+    assert predicted[0] == predicted[1]
 
 
 def test_a_baseline_is_an_input_and_is_not_scored() -> None:
-    found = _validated(BASELINE, POINT)
-    assert [point.id for point in found.points] == ["p"]
+    validation = _validated(BASELINE, POINT)
+    assert [point.id for point in validation.points] == ["p"]
     doubled = _validated(BASELINE | {"throughput": 438}, POINT)
-    assert 1.5 < doubled.points[0].predicted / found.points[0].predicted < 2.0
+    assert 1.5 < doubled.points[0].predicted / validation.points[0].predicted < 2.0
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"gpu": "Z9000"}, "no GPU 'Z9000'"),
         ({"intra": "string"}, "no intra-node link"),
@@ -115,7 +117,7 @@ def test_a_baseline_is_an_input_and_is_not_scored() -> None:
         ({"n_gpus": 2}, "4 nodes for 2 GPUs"),
         ({"throughput": None}, "throughput is missing"),
         ({"throughput": 0}, "must be above 0"),
-        ({"net": None, "net_gbps": 0, "transport": None}, "nothing is said of their network"),
+        ({"net": None, "net_gbps": 0, "transport": None}, "their network is not given"),
         ({"series": "other"}, "no baseline"),
         ({"unit": "tokens/s"}, "unit"),
         ({"model": "mystery", "params": None}, "no model 'mystery'"),
@@ -131,12 +133,12 @@ def test_a_baseline_is_an_input_and_is_not_scored() -> None:
     ],
 )
 def test_a_bad_point_is_named_with_its_reason_and_the_others_go_on(
-    change: dict[str, Any], said: str
+    change: dict[str, Any], message: str
 ) -> None:
-    found = _validated(BASELINE, POINT | {"id": "bad"} | change, POINT)
-    assert [point.id for point in found.points] == ["p"]
-    assert [row.id for row in found.failed] == ["bad"]
-    assert said in found.failed[0].problem
+    validation = _validated(BASELINE, POINT | {"id": "bad"} | change, POINT)
+    assert [point.id for point in validation.points] == ["p"]
+    assert [row.id for row in validation.failed] == ["bad"]
+    assert message in validation.failed[0].problem
 
 
 REDUCED = {
@@ -166,13 +168,13 @@ SHARE = ITERATION | {"kind": "mfu", "mfu": 0.4, "params": 3.6e9, "precision": "b
 
 
 @pytest.mark.parametrize(
-    ("row", "change", "said"),
+    ("row", "change", "message"),
     [
         (REDUCED, {"bytes": 0}, "bytes must be above 0"),
         (REDUCED, {"bytes": -5}, "bytes must be above 0"),
         (REDUCED, {"time_us": 0}, "the measured value must be above 0"),
-        (PEAK, {"intra": None}, "nothing in it says how fast this is"),
-        (PEAK, {"n_gpus": 1}, "nothing in it says how fast this is"),
+        (PEAK, {"intra": None}, "do not determine a speed"),
+        (PEAK, {"n_gpus": 1}, "do not determine a speed"),
         (ITERATION, {"precision": "fp3"}, "precision is 'fp3'; known are fp32"),
         (ITERATION, {"batch": 64}, "less than one micro-batch for each replica"),
         (ITERATION, {"seq": 1e99}, "seq must be from 1"),
@@ -180,12 +182,12 @@ SHARE = ITERATION | {"kind": "mfu", "mfu": 0.4, "params": 3.6e9, "precision": "b
     ],
 )
 def test_odd_collectives_and_iterations_are_named_with_their_reason(
-    row: dict[str, Any], change: dict[str, Any], said: str
+    row: dict[str, Any], change: dict[str, Any], message: str
 ) -> None:
     changed = {name: value for name, value in (row | change).items() if value is not None}
-    found = _validated(row, changed | {"id": "bad"})
-    assert [point.id for point in found.points] == [row["id"]]
-    assert said in found.failed[0].problem
+    validation = _validated(row, changed | {"id": "bad"})
+    assert [point.id for point in validation.points] == [row["id"]]
+    assert message in validation.failed[0].problem
 
 
 def test_points_that_cannot_be_predicted_do_not_hinder_a_fit() -> None:
@@ -201,33 +203,31 @@ def test_a_network_cut_into_few_rows_loses_what_was_published(
     # Seide et al. 2014: eight K20X, one bit a gradient, batches of 2,880 and 16k.
     row = BASELINE | {"model": "dnn46m", "params": params, "batch": batch, "unit": "speedup"}
     row |= {"gpu": "K20X", "intra": "pcie", "comm": "1bit", "throughput": 1.0}
-    found = _validated(row, row | {"role": "point", "n_gpus": 8, "throughput": measured})
+    validation = _validated(row, row | {"role": "point", "n_gpus": 8, "throughput": measured})
     # Nothing is fitted on them: 4.4 and 7.2 times as fast.
-    assert 0.0 < found.points[0].error < 0.25
+    assert 0.0 < validation.points[0].error < 0.25
 
 
 @pytest.mark.parametrize("gpus", [1, 4, 8])
 @pytest.mark.parametrize("framework", ["MXNet kvstore", "tf_cnn_benchmarks", "Horovod TF"])
 @pytest.mark.parametrize("data", ["real", "synthetic"])
-def test_what_a_baseline_itself_measured_is_found_again(
-    gpus: int, framework: str, data: str
-) -> None:
+def test_what_a_baseline_itself_measured_is_predicted(gpus: int, framework: str, data: str) -> None:
     row = BASELINE | {"framework": framework, "data": data, "n_gpus": gpus, "gpus_per_node": gpus}
-    found = _validated(row, row | {"id": "p", "role": "point"})
-    assert found.points[0].predicted == pytest.approx(row["throughput"])
+    validation = _validated(row, row | {"id": "p", "role": "point"})
+    assert validation.points[0].predicted == pytest.approx(row["throughput"])
 
 
 def test_mxnet_waits_for_its_batches_and_a_device_that_prefetches_does_not() -> None:
     # What its AlexNet on a p2.16xlarge showed: flat at 4,000 images a second on sixteen K80.
     rows = BASELINE | {"model": "alexnet", "params": 61e6, "batch": 512, "gpu": "K80"}
     rows |= {"throughput": 457.07, "comm": "ps_node_split"}
-    told = {}
+    predicted = {}
     for framework, data in (("MXNet kvstore", "synthetic"), ("MXNet", "real (DALI)"), ("TF", "x")):
         series = rows | {"framework": framework, "data": data}
         point = series | {"role": "point", "n_gpus": 16, "gpus_per_node": 16, "throughput": 4000}
-        told[data] = _validated(series, point).points[0].predicted
-    assert told["synthetic"] == pytest.approx(4000, rel=0.08)
-    assert told["real (DALI)"] == told["x"] > 6000
+        predicted[data] = _validated(series, point).points[0].predicted
+    assert predicted["synthetic"] == pytest.approx(4000, rel=0.08)
+    assert predicted["real (DALI)"] == predicted["x"] > 6000
 
 
 @pytest.mark.parametrize(
@@ -245,9 +245,9 @@ def test_mxnet_waits_for_its_batches_and_a_device_that_prefetches_does_not() -> 
     ],
 )
 def test_other_spellings_are_understood(change: dict[str, Any]) -> None:
-    found = _validated(BASELINE, POINT | change)
-    assert found.failed == ()
-    assert abs(found.points[0].error) < 0.15
+    validation = _validated(BASELINE, POINT | change)
+    assert validation.failed == ()
+    assert abs(validation.points[0].error) < 0.15
 
 
 def test_what_is_no_list_of_points_is_refused() -> None:
@@ -259,8 +259,8 @@ def test_what_is_no_list_of_points_is_refused() -> None:
 def test_the_simplex_finds_the_bottom_of_a_bowl() -> None:
     import numpy as np
 
-    found = simplex(lambda x: float((x[0] - 1) ** 2 + 3 * (x[1] + 2) ** 2), np.zeros(2), 80)
-    assert found == pytest.approx([1.0, -2.0], abs=1e-3)
+    minimum = simplex(lambda x: float((x[0] - 1) ** 2 + 3 * (x[1] + 2) ** 2), np.zeros(2), 80)
+    assert minimum == pytest.approx([1.0, -2.0], abs=1e-3)
 
 
 def test_each_constant_is_fitted_in_one_block() -> None:
@@ -286,9 +286,9 @@ def test_where_the_search_begins_does_not_decide_where_it_ends(away: dict[str, f
     (block,) = (block for block in BLOCKS if set(block.names) == set(away))
     cases = [case for case in read_points(document)[0] if block.takes(case)]
     far = {name: factor * getattr(FITTED, name) for name, factor in away.items()}
-    found = fit(cases, replace(FITTED, **far))
+    fitted = fit(cases, replace(FITTED, **far))
     for name in away:
-        assert getattr(found, name) == pytest.approx(getattr(FITTED, name), rel=0.02), name
+        assert getattr(fitted, name) == pytest.approx(getattr(FITTED, name), rel=0.02), name
 
 
 def _scales(series: str, *counts: int) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """The queue disciplines on a pool, by counting, from one event to the next; for traces of any length.
 
-At each instant jobs end, then jobs come, then whoever may start is started in the order of the line.
+At each instant jobs end, then jobs come, then all jobs that may start are started in queue order.
 Written for itself: it shares nothing with the scheduler, and its only data are lists.
 """
 
@@ -12,7 +12,11 @@ Row = tuple[float, int, float]  # submit, gpus, duration
 
 def starts(rows: Sequence[Row], gpus: int, policy: str) -> list[float]:
     """When each row starts; rows are in the order of submission."""
-    found, running, line = [0.0] * len(rows), list[tuple[float, int]](), list[tuple[float, int]]()
+    start_times, running, line = (
+        [0.0] * len(rows),
+        list[tuple[float, int]](),
+        list[tuple[float, int]](),
+    )
     free, come = gpus, 0
     while come < len(rows) or running:
         now = min([at for at, _ in running[:1]] + [at for at, _, _ in rows[come : come + 1]])
@@ -25,13 +29,13 @@ def starts(rows: Sequence[Row], gpus: int, policy: str) -> list[float]:
                 free += rows[running.pop(0)[1]][1]
             started = _pass(rows, line, running, free, now, policy)
             for entry in started:
-                found[entry[1]] = now
+                start_times[entry[1]] = now
                 free -= rows[entry[1]][1]
                 line.remove(entry)
                 insort(running, (now + rows[entry[1]][2], entry[1]))
             # Jobs of no length end at once and make room for others.
             ended = any(rows[row][2] == 0 for _, row in started)
-    return found
+    return start_times
 
 
 def _pass(rows, line, running, free, now, policy) -> list[tuple[float, int]]:
@@ -55,7 +59,7 @@ def _pass(rows, line, running, free, now, policy) -> list[tuple[float, int]]:
 
 
 def _reservation(rows, ends, free, need) -> tuple[float, int]:
-    """When the head can start, and what is left beside it then."""
+    """When the head can start, and what is left besides it then."""
     at = None
     for end, row in ends:
         if at is not None and end > at:

@@ -1,6 +1,6 @@
 """The queue disciplines as plainly as they can be written: one second after the other.
 
-At each second jobs end, then jobs come, then one pass starts whoever may start.
+At each second jobs end, then jobs come, then one pass starts every job that may start.
 """
 
 from collections.abc import Sequence

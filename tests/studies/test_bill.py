@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from simulator.topology import parse_cluster
-from studies.answers.summary import summarise
-from studies.clusters import StudyCluster, from_model, pool
-from studies.executors import executor_for
-from studies.policies import policy_named
-from studies.run import Run, run
-from studies.whatif import ClusterFile, WhatIf, ask
+from simulator.network.topology import parse_cluster
+from studies.metrics.summary import summarise
+from studies.simulation.run import Run, run
+from studies.whatif.clusters import StudyCluster, from_model, pool
+from studies.whatif.executors import executor_for
+from studies.whatif.policies import policy_named
+from studies.whatif.whatif import ClusterFile, WhatIf, ask
 from studies.workloads.trace import make_trace
 
 HOUR = 3_600.0
@@ -31,15 +31,15 @@ def _run(cluster: StudyCluster, *jobs: tuple[float, int, float]) -> Run:
 
 
 def test_gpu_hours_are_paid_at_the_price_of_the_study() -> None:
-    found = summarise(_run(pool(8), (0, 8, HOUR)), price_gpu_hour=2.5)
-    assert found["bill"] == {"gpu_hours": 20.0, "nodes": 0.0, "pools": {}, "total": 20.0}
-    assert found["cost"] == 20.0
+    summary = summarise(_run(pool(8), (0, 8, HOUR)), price_gpu_hour=2.5)
+    assert summary["bill"] == {"gpu_hours": 20.0, "nodes": 0.0, "pools": {}, "total": 20.0}
+    assert summary["cost"] == 20.0
 
 
 def test_a_node_with_a_price_is_paid_by_its_own() -> None:
     cluster = _cluster({"name": "ours", "nodes": 2, "price_h": 30.0})
-    found = summarise(_run(cluster, (0, 8, 2 * HOUR)), price_gpu_hour=2.5)
-    assert found["bill"] == {"gpu_hours": 0.0, "nodes": 120.0, "pools": {}, "total": 120.0}
+    summary = summarise(_run(cluster, (0, 8, 2 * HOUR)), price_gpu_hour=2.5)
+    assert summary["bill"] == {"gpu_hours": 0.0, "nodes": 120.0, "pools": {}, "total": 120.0}
 
 
 def test_a_pool_is_paid_while_its_nodes_are_rented() -> None:
@@ -50,16 +50,16 @@ def test_a_pool_is_paid_while_its_nodes_are_rented() -> None:
         pools=[elastic | {"price_h": 40.0, "idle_s": 600}],
     )
     # The second job waits, so that one node is rented from then until both are done.
-    found = _run(cluster, (0, 8, 3 * HOUR), (0, 8, HOUR))
-    told = summarise(found, price_gpu_hour=1.0)["bill"]
+    result = _run(cluster, (0, 8, 3 * HOUR), (0, 8, HOUR))
+    bill = summarise(result, price_gpu_hour=1.0)["bill"]
     # Asked for at the first look after 15 s, there 65 s later; idle for ten minutes after an
     # hour of work, and given back at the next look.
     rented_s = 65.0 + HOUR + 600.0
-    assert told["pools"]["cloud"] == pytest.approx(40.0 * rented_s / HOUR, abs=0.4)
-    assert found.pooled_gpu_s["cloud"] == pytest.approx(8 * (rented_s - 65.0), rel=0.01)
+    assert bill["pools"]["cloud"] == pytest.approx(40.0 * rented_s / HOUR, abs=0.4)
+    assert result.pooled_gpu_s["cloud"] == pytest.approx(8 * (rented_s - 65.0), rel=0.01)
     # Our own node is paid by the GPU-hour for the three hours that the study took.
-    assert told["gpu_hours"] == pytest.approx(8 * 3.0, abs=0.01)
-    assert told["total"] == pytest.approx(told["gpu_hours"] + told["pools"]["cloud"])
+    assert bill["gpu_hours"] == pytest.approx(8 * 3.0, abs=0.01)
+    assert bill["total"] == pytest.approx(bill["gpu_hours"] + bill["pools"]["cloud"])
 
 
 def test_a_cluster_file_can_be_asked_about(tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from studies.answers.summary import summarise
-from studies.clusters import equal_nodes, pool
-from studies.policies import policy_named
-from studies.run import run
-from studies.schedule_lines import fingerprint
+from studies.metrics.summary import summarise
+from studies.simulation.run import run
+from studies.whatif.clusters import equal_nodes, pool
+from studies.whatif.policies import policy_named
+from studies.whatif.schedule_csv import fingerprint
 from studies.workloads.csv_trace import read_csv
 from studies.workloads.formats import read_trace
 from tests.shared_data import shared
@@ -34,14 +34,14 @@ def test_a_schedule_is_exactly_the_published_one(trace, reference, policy):
     pooled = "gpus" in expected
     cluster = pool(expected["gpus"]) if pooled else equal_nodes(expected["nodes"], 8)
 
-    found = run(trace, cluster, policy_named(policy))
+    result = run(trace, cluster, policy_named(policy))
 
-    assert fingerprint(found) == expected["schedule_sha256"]
-    told = summarise(found, detail=False)
+    assert fingerprint(result) == expected["schedule_sha256"]
+    summary = summarise(result, detail=False)
     for ours, theirs in (("jct_s", "jct"), ("wait_s", "queue")):
-        assert told[ours] == pytest.approx(expected[theirs], abs=1e-4)
-    assert told["makespan_s"] == expected["makespan"]
-    assert told["utilisation"] == pytest.approx(expected["utilisation"], abs=1e-6)
+        assert summary[ours] == pytest.approx(expected[theirs], abs=1e-4)
+    assert summary["makespan_s"] == expected["makespan"]
+    assert summary["utilisation"] == pytest.approx(expected["utilisation"], abs=1e-6)
 
 
 # The first thousands of the larger trace on so few GPUs that many wait at all times.
@@ -53,9 +53,9 @@ def test_a_crowded_part_of_the_larger_trace_is_scheduled_as_by_counting(policy):
     part = read_trace(shared("traces", "bench_b2_philly.csv.gz")).rows(slice(0, 2_000))
     rows = list(zip(part.submit.tolist(), part.gpus.tolist(), part.duration.tolist(), strict=True))
 
-    found = run(part, pool(CROWDED[policy]), policy_named(policy), places=False)
+    result = run(part, pool(CROWDED[policy]), policy_named(policy), places=False)
 
-    assert found.started.tolist() == starts(rows, CROWDED[policy], policy)
+    assert result.started.tolist() == starts(rows, CROWDED[policy], policy)
 
 
 @pytest.mark.slow
@@ -67,6 +67,6 @@ def test_the_whole_larger_trace_is_scheduled_as_by_counting(policy):
         zip(whole.submit.tolist(), whole.gpus.tolist(), whole.duration.tolist(), strict=True)
     )
 
-    found = run(whole, pool(2048), policy_named(policy), places=False)
+    result = run(whole, pool(2048), policy_named(policy), places=False)
 
-    assert found.started.tolist() == starts(rows, 2048, policy)
+    assert result.started.tolist() == starts(rows, 2048, policy)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from studies.clusters import equal_nodes, parse_nodes
-from studies.policies import policy_named
-from studies.run import run
+from studies.simulation.run import run
+from studies.whatif.clusters import equal_nodes, parse_nodes
+from studies.whatif.policies import policy_named
 from studies.workloads.trace import make_trace
 
 HOUR = 3_600.0
@@ -18,16 +18,16 @@ def jobs(*models):
 
 
 def lengths(cluster, trace, recorded_on=""):
-    found = run(
+    result = run(
         trace, equal_nodes(*parse_nodes(cluster)), policy_named("fifo"), recorded_on=recorded_on
     )
-    return (found.finished - found.started).tolist()
+    return (result.finished - result.started).tolist()
 
 
 def test_on_the_machines_of_the_trace_a_job_takes_as_long_as_it_did():
-    told = lengths("4x8:V100-32:25GbE", jobs("resnet50", "vgg16"), "V100-32:25GbE")
+    seconds = lengths("4x8:V100-32:25GbE", jobs("resnet50", "vgg16"), "V100-32:25GbE")
 
-    assert told == pytest.approx([HOUR, HOUR], rel=0.02)
+    assert seconds == pytest.approx([HOUR, HOUR], rel=0.02)
 
 
 def test_a_faster_gpu_helps_what_computes_and_a_faster_link_what_communicates():
@@ -44,7 +44,7 @@ def test_a_faster_gpu_helps_what_computes_and_a_faster_link_what_communicates():
     assert gpus[0] < slow[0]
 
 
-def test_a_job_whose_model_nobody_knows_keeps_its_length():
+def test_a_job_with_an_unknown_model_keeps_its_length():
     trace = jobs("something of our own", "")
 
     assert lengths("4x8:H100:400GbE", trace, "V100-32:10GbE") == [HOUR, HOUR]
@@ -53,12 +53,12 @@ def test_a_job_whose_model_nobody_knows_keeps_its_length():
 
 def test_a_model_that_does_not_fit_the_studied_gpus_is_refused_and_counted():
     trace = jobs("gpt_1.7b", "resnet50")
-    found = run(
+    result = run(
         trace,
         equal_nodes(*parse_nodes("4x8:V100:25GbE")),
         policy_named("fifo"),
         recorded_on="A100-80:25GbE",
     )
-    assert list(found.refused) == [0]
-    assert "gpt_1.7b needs at least" in found.refused[0]
-    assert found.finished[1] > found.started[1]
+    assert list(result.refused) == [0]
+    assert "gpt_1.7b needs at least" in result.refused[0]
+    assert result.finished[1] > result.started[1]

@@ -9,23 +9,23 @@ from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
-from adapters.simulated_cluster import SimulatedCluster
-from adapters.sqlite_log import SqliteLog
-from controlplane.codec import from_row
+from adapters.database.event_log import DatabaseLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
 from controlplane.engine import Engine
-from controlplane.events import EngineStarted, JobRestarting, Recorded
+from controlplane.log.codec import from_row
+from controlplane.model.events import EngineStarted, JobRestarting, Recorded
 from simulator.faults import FaultModel
-from simulator.topology import Delays
-from simulator.virtual_time import VirtualTime
-from studies.clusters import equal_nodes
-from studies.policies import beginning, policy_named
-from studies.run import OPTIONS, run
-from studies.submissions import Submissions
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import Delays
+from studies.simulation.run import OPTIONS, run
+from studies.simulation.trace_jobs import Submissions
+from studies.whatif.clusters import equal_nodes
+from studies.whatif.policies import beginning, policy_named
 from studies.workloads.trace import make_trace
 
 
 class JumpingClock:
-    """The model's time, for an engine that asyncio drives. `drive` says when it is its turn."""
+    """The model's time, for an engine that asyncio drives. `drive` gives it its turns."""
 
     def __init__(self, env: VirtualTime) -> None:
         self._env = env
@@ -76,22 +76,21 @@ def workload():
 
 
 def cluster():
-    found = equal_nodes(3, 8, delays=Delays(start_s=4.0, start_jitter_s=2.0, stop_s=3.0))
+    nodes = equal_nodes(3, 8, delays=Delays(start_s=4.0, start_jitter_s=2.0, stop_s=3.0))
     faults = FaultModel(node_mtbf_s=1_500.0, node_repair_s=90.0)
-    return found.with_model(replace(found.model, faults=faults, seed=2))
+    return nodes.with_model(replace(nodes.model, faults=faults, seed=2))
 
 
 async def under_asyncio(path, trace, policy, length: int) -> list[Recorded]:
     """The first so many events."""
     env = VirtualTime()
-    clock, log = JumpingClock(env), await SqliteLog.open(path)
+    clock, log = JumpingClock(env), await DatabaseLog.open(path)
     head = await log.lead()
-    past = [Recorded(i, 0.0, event) for i, event in enumerate(beginning(policy, ()), 1)]
-    await log.append(past, epoch=head.epoch)
+    await log.append(beginning(policy, (), at=0.0), epoch=head.epoch)
     begun, over = asyncio.Event(), asyncio.Event()
     submission = Submissions(trace, cluster(), {}).of_row
 
-    def people():
+    def arrivals():
         for row, at in enumerate(trace.submit.tolist()):
             if at > env.now:
                 yield env.timeout(at - env.now)
@@ -99,7 +98,7 @@ async def under_asyncio(path, trace, policy, length: int) -> list[Recorded]:
 
     def look(batch) -> None:
         if engine.world.surveyed and not begun.is_set():
-            env.process(people())
+            env.process(arrivals())
             begun.set()
         if engine.world.position >= length:
             over.set()

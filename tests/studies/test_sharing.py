@@ -2,13 +2,14 @@
 
 import pytest
 
-from controlplane.codec import GENESIS, to_line, to_rows
-from simulator.time_slicing import SWITCH_COST
-from simulator.topology import ClusterModel, Delays, NodeModel
-from studies.answers.summary import summarise
-from studies.clusters import equal_nodes, from_model, pool
-from studies.policies import policy_named
-from studies.run import run
+from controlplane.log.codec import to_line, to_rows
+from controlplane.model.rows import GENESIS
+from simulator.machine.time_slicing import SWITCH_COST
+from simulator.network.topology import ClusterModel, Delays, NodeModel
+from studies.metrics.summary import summarise
+from studies.simulation.run import run
+from studies.whatif.clusters import equal_nodes, from_model, pool
+from studies.whatif.policies import policy_named
 from studies.workloads.formats import read_trace
 from studies.workloads.shares import Demand, Part, demand, written
 from tests.studies.test_traces import HEAD, SHARES, parsed
@@ -40,30 +41,30 @@ def test_a_row_asks_for_whole_devices_and_for_parts(
     assert demand(gpus, written(wanted.parts)) == wanted
 
 
-def test_jobs_that_share_run_beside_each_other_in_a_study() -> None:
+def test_jobs_that_share_a_gpu_run_at_the_same_time_in_a_study() -> None:
     rows = "a,0,0.5,100\nb,0,0.25,100\nc,0,0.25,100\nd,0,0.5,100\n"
-    found = run(parsed(HEAD + rows), pool(1), FIFO)
+    result = run(parsed(HEAD + rows), pool(1), FIFO)
     # The first three fill the device; the last one waits for the one GPU there is.
-    assert found.started.tolist() == [0.0, 0.0, 0.0, pytest.approx(100.0 / KEPT)]
-    assert found.finished.tolist()[3] == pytest.approx(100.0 / KEPT + 100.0)
-    told = summarise(found)
-    assert told["work_gpu_s"] == 150.0
-    assert [group["name"] for group in told["by_size"]] == ["<1"]
-    assert told["gantt"]["bars"][0][1] == 0.5
+    assert result.started.tolist() == [0.0, 0.0, 0.0, pytest.approx(100.0 / KEPT)]
+    assert result.finished.tolist()[3] == pytest.approx(100.0 / KEPT + 100.0)
+    summary = summarise(result)
+    assert summary["work_gpu_s"] == 150.0
+    assert [group["name"] for group in summary["by_size"]] == ["<1"]
+    assert summary["gantt"]["bars"][0][1] == 0.5
 
 
 def test_a_share_counts_as_a_part_in_what_is_used() -> None:
-    found = run(parsed(HEAD + "a,0,0.25,100\n"), equal_nodes(1, 4), FIFO)
-    assert summarise(found)["goodput"]["share"]["productive"] == pytest.approx(0.25 / 4)
+    result = run(parsed(HEAD + "a,0,0.25,100\n"), equal_nodes(1, 4), FIFO)
+    assert summarise(result)["goodput"]["share"]["productive"] == pytest.approx(0.25 / 4)
 
 
 def test_memory_is_counted_in_gpus_of_the_studied_cluster() -> None:
     trace = parsed(SHARES + "a,0,0,100,2x4000Mi\nb,0,1,100,4000Mi\n")
-    found = run(trace, SMALL, FIFO)
+    result = run(trace, SMALL, FIFO)
     # a: a quarter twice; b: a whole device and a quarter.
-    assert found.trace.gpus.tolist() == [0.5, 1.25]
-    assert found.started.tolist() == [0.0, 0.0]
-    assert found.finished.tolist() == [pytest.approx(100.0 / KEPT)] * 2
+    assert result.trace.gpus.tolist() == [0.5, 1.25]
+    assert result.started.tolist() == [0.0, 0.0]
+    assert result.finished.tolist() == [pytest.approx(100.0 / KEPT)] * 2
 
 
 def test_a_log_with_shares_is_a_trace_with_the_same_shares(tmp_path) -> None:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from controlplane.redeciding import Redecider
-from controlplane.world import World
-from studies.clusters import equal_nodes
-from studies.policies import policy_named
-from studies.run import run
-from studies.whatif import WhatIf, ask
+from controlplane.audit.redecide import DecisionVerifier
+from controlplane.state.world import World
+from studies.simulation.run import run
+from studies.whatif.clusters import equal_nodes
+from studies.whatif.policies import policy_named
+from studies.whatif.whatif import WhatIf, ask
 from studies.workloads.trace import make_trace
 
 BURST = make_trace("burst", [str(n) for n in range(10)], [0] * 10, [1] * 10, [100] * 10)
@@ -19,9 +19,9 @@ def test_a_burst_starts_cycle_by_cycle() -> None:
     assert list(free.finished) == [100.0] * 10
     assert list(slow.finished) == [100.0] * 4 + [105.0] * 4 + [110.0] * 2
     assert slow.log is not None
-    redecider = Redecider(World())
-    redecider.take(slow.log)
-    redecider.finish()
+    verifier = DecisionVerifier(World())
+    verifier.take(slow.log)
+    verifier.finish()
 
 
 def test_a_limit_goes_with_a_packing() -> None:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.memory_log import MemoryLog
-from controlplane.bundle import make_bundle
-from controlplane.codec import GENESIS, to_line, to_rows
+from adapters.logs.memory_log import MemoryLog
+from controlplane.audit.bundle import make_bundle
+from controlplane.log.codec import to_line, to_rows
+from controlplane.model.rows import GENESIS
 from studies.workloads.csv_trace import parse_csv, write_csv
 from studies.workloads.formats import form_of, read_trace
 from studies.workloads.resampling import resampled, scaled
@@ -37,7 +38,7 @@ def test_a_column_that_no_study_uses_is_noted():
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("text", "line", "message"),
     [
         ("", None, "is empty"),
         ("id,submit,gpus\na,0,1\n", 1, "no column 'duration'"),
@@ -50,8 +51,8 @@ def test_a_column_that_no_study_uses_is_noted():
         (HEAD + "a,0,1,5\n\nb,later,1,5\n", 4, "submit is 'later', which is not a number"),
         (HEAD + "a,0,1,5\nb,-1,1,5\n", 3, "submit is -1; it must be"),
         (HEAD + "a,0,1.2345,5\n", 2, "gpus is 1.2345; it must be a number"),
-        (SHARES + "a,0,1,5,half\n", 2, "'half', which is no part"),
-        (SHARES + "a,0,1,5,\nb,0,0.2,5,250\n", 3, "are 0.25 GPUs, and gpus says 0.2"),
+        (SHARES + "a,0,1,5,half\n", 2, "'half', which is not a part"),
+        (SHARES + "a,0,1,5,\nb,0,0.2,5,250\n", 3, "are 0.25 GPUs, but gpus is 0.2"),
         (SHARES + "a,0,1,5,1000\n", 2, "from 1 to 999"),
         (SHARES + "a,0,1,5,0x250\n", 2, "ranks share"),
         (HEAD + "a,0,-1,5\n", 2, "gpus is -1"),
@@ -62,12 +63,12 @@ def test_a_column_that_no_study_uses_is_noted():
         (HEAD + 'a,0,"1,5\n', 2, "is not CSV"),
     ],
 )
-def test_a_malformed_trace_is_refused_with_the_line_and_the_reason(text, line, said):
+def test_a_malformed_trace_is_refused_with_the_line_and_the_reason(text, line, message):
     with pytest.raises(BadTrace) as refused:
         parsed(text)
 
     assert refused.value.line == line
-    assert said in refused.value.problem
+    assert message in refused.value.problem
 
 
 def test_rows_are_put_in_the_order_of_submission_and_then_of_ids_as_numbers():
@@ -203,12 +204,12 @@ def test_a_public_trace_is_read_as_its_owner_publishes_it(traces, form):
     assert form_of(traces[form]) == form
     columns = zip(trace.ids, trace.submit, trace.gpus, trace.duration, strict=True)
     assert list(columns) == EXPECTED[form]
-    # What was left out is said.
+    # What was left out is reported.
     assert trace.notes
 
 
 @pytest.mark.parametrize(
-    ("form", "spoilt", "line", "said"),
+    ("form", "spoilt", "line", "message"),
     [
         ("helios", HELIOS.replace("2020-06-09 18:41:30", "soon", 1), 3, "soon"),
         ("swf", SWF.replace("5 10 -1", "5 10"), 3, "has 17 fields"),
@@ -216,10 +217,10 @@ def test_a_public_trace_is_read_as_its_owner_publishes_it(traces, form):
         ("philly", json.dumps(PHILLY, indent=1).replace('"attempts": []', '"attempts": 7'), 40, "attempts"),
     ],
 )  # fmt: skip
-def test_a_spoilt_public_trace_is_refused_with_the_line(traces, form, spoilt, line, said):
+def test_a_spoilt_public_trace_is_refused_with_the_line(traces, form, spoilt, line, message):
     traces[form].write_text(spoilt)
 
-    with pytest.raises(BadTrace, match=said) as refused:
+    with pytest.raises(BadTrace, match=message) as refused:
         read_trace(traces[form], form)
 
     if form != "philly":
@@ -237,9 +238,9 @@ def test_a_packed_trace_is_unpacked_and_a_broken_one_refused(tmp_path):
 
 
 def test_the_log_of_a_study_is_a_workload_with_the_same_jobs(tmp_path):
-    from studies.clusters import pool
-    from studies.policies import policy_named
-    from studies.run import run
+    from studies.simulation.run import run
+    from studies.whatif.clusters import pool
+    from studies.whatif.policies import policy_named
 
     trace = parsed(HEAD + "0,0,4,50\n1,10,8,30\n2,10,2,5\n")
     kept = run(trace, pool(8), policy_named("fifo"), keep_events=True).log
@@ -275,7 +276,21 @@ def test_a_bundle_and_a_packed_export_are_workloads_as_well(tmp_path):
     assert jobs == [jobs[0]] * 4
 
 
-def test_what_is_a_log_or_no_text_is_told_without_its_bytes(tmp_path):
+def test_an_export_that_was_changed_or_lacks_its_beginning_is_no_workload(tmp_path):
+    lines = [to_line(row) + b"\n" for row in to_rows(recorded(), GENESIS)]
+    path = tmp_path / "log.jsonl"
+    for spoilt, line in (
+        (lines[1:], 1),
+        ([*lines[:4], *lines[5:]], 5),
+        ([*lines[:4], lines[4].replace(b'"hash":"', b'"hash":"00')[:-5] + b'"}\n'], 5),
+    ):
+        path.write_bytes(b"".join(spoilt))
+        with pytest.raises(BadTrace) as refused:
+            read_trace(path, "muster")
+        assert refused.value.line == line
+
+
+def test_a_log_or_a_binary_file_is_refused_without_printing_its_bytes(tmp_path):
     log = tmp_path / "muster.db"
     log.write_bytes(b"SQLite format 3\0" + b"\x1b[31m\xff" * 100)
     spoilt = tmp_path / "spoilt.csv.gz"
@@ -290,8 +305,8 @@ def test_what_is_a_log_or_no_text_is_told_without_its_bytes(tmp_path):
         (deep, "too deeply"),
         (spoilt, "unpacked"),
     )
-    for path, told in cases:
-        with pytest.raises(BadTrace, match=told) as caught:
+    for path, message in cases:
+        with pytest.raises(BadTrace, match=message) as caught:
             read_trace(path)
         assert str(caught.value).isprintable()
         assert len(str(caught.value)) < 400

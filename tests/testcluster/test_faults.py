@@ -11,11 +11,11 @@ SEEDS = st.integers(0, 2**32)
 
 
 def verdicts(judge: Judge, paths: list[str]) -> dict[str, list[Fault | None]]:
-    told: dict[str, list[Fault | None]] = {}
+    by_path: dict[str, list[Fault | None]] = {}
     for path in paths:
         verdict = judge.request("POST", path, is_listing=False)
-        told.setdefault(path, []).append(verdict.fault)
-    return told
+        by_path.setdefault(path, []).append(verdict.fault)
+    return by_path
 
 
 @given(SEEDS, st.lists(st.sampled_from("abc"), max_size=40), st.randoms())
@@ -44,7 +44,7 @@ def test_the_rate_is_kept_and_every_fault_happens() -> None:
     assert set(judge.faults) == set(BY_METHOD["PATCH"]) | set(STREAM)
 
 
-def test_gone_is_said_only_to_those_who_name_a_version() -> None:
+def test_gone_is_answered_only_to_requests_with_a_version() -> None:
     judge = Judge(Settings(seed=1, rate=1.0))
     seen = Counter(judge.request("GET", str(i), is_listing=False).fault for i in range(500))
     assert Fault.GONE not in seen

@@ -33,12 +33,12 @@ def test_a_cluster_holds_the_addresses_that_it_uses() -> None:
         assert any(ipaddress.ip_network(each).subnet_of(network) for network in networks), each
 
 
-def test_a_running_cluster_is_found_again_by_its_folder(tmp_path: Path) -> None:
+def test_a_running_cluster_is_recognised_by_its_folder(tmp_path: Path) -> None:
     env = {"MUSTER_TESTCLUSTER_CACHE": str(tmp_path), "MUSTER_TESTCLUSTER_KUBERNETES": "1.34.9"}
     assert places.here(env) == places.Place(tmp_path, tmp_path / "cluster", 0, "1.34.9")
     (tmp_path / "cluster").mkdir()
-    told = {"number": 4, "kubernetes": "1.36.4"}
-    (tmp_path / "cluster" / "cluster.json").write_text(json.dumps(told))
+    settings = {"number": 4, "kubernetes": "1.36.4"}
+    (tmp_path / "cluster" / "cluster.json").write_text(json.dumps(settings))
     assert places.here(env) == places.Place(tmp_path, tmp_path / "cluster", 4, "1.36.4")
 
 

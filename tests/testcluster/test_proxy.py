@@ -98,7 +98,7 @@ async def test_without_faults_everything_passes(
         (Fault.TWICE, 409, 2),
     ],
 )
-async def test_each_fault_answers_and_carries_out_as_it_says(
+async def test_each_fault_answers_and_acts_as_declared(
     server: tuple[Server, TestServer],
     tmp_path: Path,
     fault: Fault,

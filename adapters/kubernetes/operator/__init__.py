@@ -1,1 +1,1 @@
-"""Standing in for the Kubeflow operators: their resources in, jobs run, statuses and events out."""
+"""The operator: runs custom resources of the Kubeflow operators, and writes statuses and events."""

@@ -1,14 +1,14 @@
-"""Jobs in any state, and the pods that may be found for them."""
+"""Jobs in any state, and the pods that may exist for them."""
 
 from typing import Any
 
-from adapters.kubernetes.objects import Rendering
-from adapters.kubernetes.plan import Ref
-from adapters.kubernetes.site import Owner, Site
-from controlplane import events as e
-from controlplane.job import Job
-from controlplane.kinds.kind import Gang, Kind, Service, Told
-from controlplane.model import (
+from adapters.kubernetes.reconcile.plan import Plan, Ref
+from adapters.kubernetes.render.objects import Rendering
+from adapters.kubernetes.render.site import Owner, Site
+from controlplane.kinds.kind import GangContext, Kind, RankEnvironment, Service
+from controlplane.lifecycle.job import Job
+from controlplane.model import events as e
+from controlplane.model.spec import (
     CleanPods,
     DoneWhen,
     JobSpec,
@@ -18,6 +18,12 @@ from controlplane.model import (
     Role,
 )
 from tests.gangs import on, placed, then
+
+
+def is_empty(plan: Plan) -> bool:
+    """Whether there is nothing to request; a plan with only conflicts is empty."""
+    return not (plan.create or plan.delete or plan.patch)
+
 
 SPEAKER = {"name": "main", "image": "example.com/train:1"}
 SIDECAR = {"name": "sidecar", "image": "example.com/log:1"}
@@ -40,15 +46,15 @@ def spec(*roles: Role, clean: CleanPods = CleanPods.NONE, **more: Any) -> JobSpe
     )
 
 
-def told(gang: Gang, rank: int) -> Told:
-    return Told(
+def environment_of(gang: GangContext, rank: int) -> RankEnvironment:
+    return RankEnvironment(
         name=f"{gang.name}-{gang.spec.rank_name(rank)}",
         labels={"rank": str(rank)},
         env={"RANK": str(rank)},
     )
 
 
-def services(gang: Gang) -> list[Service]:
+def services(gang: GangContext) -> list[Service]:
     shared = Service(name=gang.name, selector={"job": gang.name})
     own = [
         Service(name=f"{gang.name}-{gang.spec.rank_name(i)}", selector={"rank": str(i)})
@@ -60,7 +66,7 @@ def services(gang: Gang) -> list[Service]:
 PLAIN = Kind(
     name="Job",
     forms=(),
-    tell=lambda gang: lambda rank: told(gang, rank),
+    environments=lambda gang: lambda rank: environment_of(gang, rank),
     services=services,
 )
 
@@ -75,7 +81,7 @@ def rendering(job: Job, site: Site | None = None, owner: Owner | None = None) ->
     return Rendering(job, PLAIN, site, owner)
 
 
-def found(*documents: dict[str, Any]) -> dict[Ref, dict[str, Any]]:
+def by_ref(*documents: dict[str, Any]) -> dict[Ref, dict[str, Any]]:
     return {Ref(each["kind"], each["metadata"]["name"]): each for each in documents}
 
 

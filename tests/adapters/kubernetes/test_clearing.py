@@ -1,4 +1,4 @@
-"""What is left of jobs that are over goes, also after a crash, and nobody else's does."""
+"""Objects of finished jobs are deleted, also after a crash, and no other objects are."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,12 +9,13 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from adapters.kubernetes.errors import ServerTrouble
-from adapters.kubernetes.marks import name_of
-from adapters.memory_log import MemoryLog
-from controlplane import commands as c
+from adapters.kubernetes.api.errors import ServerError
+from adapters.kubernetes.observe.labels import name_of
+from adapters.logs.memory_log import MemoryLog
 from controlplane.kinds.registry import read_manifest
-from controlplane.model import CleanPods, Exit
+from controlplane.model import commands as c
+from controlplane.model.failures import Exit
+from controlplane.model.spec import CleanPods
 from tests.fake_kubernetes import FakeKubernetes, Fate
 from tests.fake_kubernetes.control import cluster_of, control_plane
 from tests.fake_kubernetes.store import Resource
@@ -34,7 +35,7 @@ async def api(tmp_path: Path) -> AsyncIterator[FakeKubernetes]:
 async def test_accounts_of_a_finished_job_make_room_for_the_next_of_its_name(
     api: FakeKubernetes, clean: CleanPods
 ) -> None:
-    """An old MPI launcher has a role of its own, which nobody watches."""
+    """An old MPI launcher has a role of its own, which no informer watches."""
     api.kubelets.fate = lambda pod: Fate(0.05) if "launcher" in name_of(pod) else Fate()
     manifest = yaml.safe_load((EXAMPLES / "mpijob-v1.yaml").read_text())
     launched = replace(read_manifest(manifest).spec, clean=clean)
@@ -46,9 +47,7 @@ async def test_accounts_of_a_finished_job_make_room_for_the_next_of_its_name(
 
 
 @pytest.mark.parametrize("clean", [CleanPods.ALL, CleanPods.NONE])
-async def test_accounts_are_found_by_who_comes_after_a_crash(
-    api: FakeKubernetes, clean: CleanPods
-) -> None:
+async def test_accounts_are_recognised_after_a_crash(api: FakeKubernetes, clean: CleanPods) -> None:
     """The first control plane dies when its job has succeeded, before any of it was removed."""
     manifest = yaml.safe_load((EXAMPLES / "mpijob-v1.yaml").read_text())
     launched = replace(read_manifest(manifest).spec, clean=clean)
@@ -109,7 +108,7 @@ def _cannot_delete(plane: Any, plural: str) -> None:
 
     async def refusing(path: str, *args: Any, **more: Any) -> Any:
         if path.endswith(plural):
-            raise ServerTrouble("not now", status=500)
+            raise ServerError("not now", status=500)
         return await delete(path, *args, **more)
 
     connection.delete = refusing

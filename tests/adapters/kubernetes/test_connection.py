@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from adapters.kubernetes import errors as x
-from adapters.kubernetes.access import Access
-from adapters.kubernetes.connection import Connection, Limits
-from adapters.kubernetes.rate import Rate
+from adapters.kubernetes.api import errors as x
+from adapters.kubernetes.api.connection import Connection, Limits
+from adapters.kubernetes.api.kubeconfig import Access
+from adapters.kubernetes.api.rate_limiter import RateLimiter
 from tests.fake_kubernetes import FakeKubernetes
 from tests.fake_kubernetes import faults as f
 from tests.fake_kubernetes.store import Resource
@@ -47,7 +47,16 @@ async def test_a_document_is_made_changed_and_deleted(connection: Connection) ->
         await connection.get(f"{MAPS}/one")
 
 
-async def test_a_name_that_is_taken_is_told_apart_from_a_stale_write(
+async def test_only_a_missing_object_is_named_in_the_error(connection: Connection) -> None:
+    with pytest.raises(x.NotFound) as no_object:
+        await connection.get(f"{MAPS}/one")
+    assert no_object.value.object_name == "one"
+    no_kind = x.error_of(404, b"404 page not found\n", {})
+    assert isinstance(no_kind, x.NotFound)
+    assert no_kind.object_name == ""
+
+
+async def test_a_taken_name_is_distinguished_from_a_stale_write(
     connection: Connection,
 ) -> None:
     made = await connection.create(MAPS, config_map("one"))
@@ -89,7 +98,7 @@ async def test_what_does_not_pass_is_not_tried_again(
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(429, x.Throttled), (500, x.ServerTrouble), (504, x.ServerTrouble), (410, x.Expired)],
+    [(429, x.Throttled), (500, x.ServerError), (504, x.ServerError), (410, x.Expired)],
 )
 async def test_trouble_that_stays_is_raised_by_its_kind(
     api: FakeKubernetes, connection: Connection, status: int, kind: type[x.ApiError]
@@ -139,7 +148,7 @@ async def test_no_more_than_so_many_requests_are_under_way(api: FakeKubernetes) 
     assert most == 3
 
 
-async def test_who_is_not_known_asks_for_new_credentials_once(
+async def test_an_unauthorized_client_renews_its_credentials_once(
     api: FakeKubernetes, connection: Connection
 ) -> None:
     connection._client.configuration.api_key["BearerToken"] = "Bearer old"
@@ -150,28 +159,28 @@ async def test_who_is_not_known_asks_for_new_credentials_once(
         await connection.get(MAPS)
 
 
-async def test_access_that_leads_nowhere_says_so(tmp_path: Path) -> None:
+async def test_unusable_access_is_reported(tmp_path: Path) -> None:
     with pytest.raises(x.BadAccess, match="no kubeconfig"):
         await Connection.open(Access(kubeconfig=str(tmp_path / "none")))
     with pytest.raises(x.BadAccess, match="account of this pod"):
         await Connection.open(Access())
 
 
-async def test_a_context_that_is_not_there_says_so(api: FakeKubernetes) -> None:
+async def test_a_missing_context_is_reported(api: FakeKubernetes) -> None:
     with pytest.raises(x.BadAccess, match="other"):
         await Connection.open(Access(kubeconfig=api.kubeconfig, context="other"))
 
 
 def test_a_rate_lets_a_burst_through_and_then_one_after_the_other() -> None:
     now = 100.0
-    rate = Rate(10.0, 3, lambda: now)
+    rate = RateLimiter(10.0, 3, lambda: now)
     assert [round(rate.take(), 6) for _ in range(5)] == [0.0, 0.0, 0.0, 0.1, 0.2]
     now += 10.0
     assert [round(rate.take(), 6) for _ in range(4)] == [0.0, 0.0, 0.0, 0.1]
 
 
-def test_without_a_rate_nobody_waits() -> None:
-    rate = Rate(0.0, 0, lambda: 0.0)
+def test_without_a_rate_no_request_waits() -> None:
+    rate = RateLimiter(0.0, 0, lambda: 0.0)
     assert [rate.take() for _ in range(1000)] == [0.0] * 1000
 
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from adapters.kubernetes.log_archive import FileLogArchive
-from adapters.kubernetes.marks import mark_of
-from adapters.memory_log import MemoryLog
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.errors import Rejected
-from controlplane.model import Cause, CleanPods, JobSpec, Role
-from controlplane.queries import why
+from adapters.database.rank_logs import DatabaseRankLogs
+from adapters.kubernetes.observe.labels import run_of
+from adapters.logs.memory_log import MemoryLog
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.errors import Rejected
+from controlplane.model.failures import Cause
+from controlplane.model.spec import CleanPods, JobSpec, Role
+from controlplane.queries.queries import why
 from tests.fake_kubernetes import FakeKubernetes, Fate, Faults
 from tests.fake_kubernetes.control import cluster_of, control_plane, spec
 from tests.fake_kubernetes.store import NODES, PODS, Resource
@@ -67,7 +68,7 @@ async def test_the_nodes_may_be_left_to_the_cluster_s_scheduler(api: FakeKuberne
 
 
 async def test_a_gang_that_fits_only_in_part_runs_and_grows(api: FakeKubernetes) -> None:
-    """Beside other people's pods there is room for two ranks of four; then those leave."""
+    """With other people's pods there is room for two ranks of four; then those pods leave."""
     for i in range(2):
         asks = {"limits": {"nvidia.com/gpu": "3"}}
         stranger = {"containers": [{"name": "c", "image": "i", "resources": asks}]}
@@ -80,7 +81,7 @@ async def test_a_gang_that_fits_only_in_part_runs_and_grows(api: FakeKubernetes)
         await plane.submit("part", spec(workers=4, gpus=1, min_available=2))
 
         def pods() -> list[dict[str, Any]]:
-            return [pod for pod in plane.pods if mark_of(pod) is not None]
+            return [pod for pod in plane.pods if run_of(pod) is not None]
 
         await plane.until_phase("part", "Running")
         assert len(pods()) == 2
@@ -144,7 +145,7 @@ async def test_a_time_to_live_takes_the_pods_along(api: FakeKubernetes) -> None:
 
 async def test_what_was_left_of_a_job_that_is_gone_goes_too(api: FakeKubernetes) -> None:
     labels = {"muster.dev/job-id": "id-old", "muster.dev/instance": "test"}
-    other = {"muster.dev/job-id": "id-other", "muster.dev/instance": "somebody-else"}
+    other = {"muster.dev/job-id": "id-other", "muster.dev/instance": "another-instance"}
     for name, each in (("old", labels), ("other", other)):
         document = {"kind": "Service", "metadata": {"name": name, "labels": each}}
         api.store.create(SERVICES, "default", document)
@@ -154,7 +155,7 @@ async def test_what_was_left_of_a_job_that_is_gone_goes_too(api: FakeKubernetes)
     assert [each["metadata"]["name"] for each in api.store.all(SERVICES)] == ["other"]
 
 
-async def test_a_failing_rank_tells_its_code_and_its_last_words(api: FakeKubernetes) -> None:
+async def test_a_failing_rank_reports_its_exit_code_and_its_last_lines(api: FakeKubernetes) -> None:
     api.kubelets.fate = ends_after(0.05, 3, lines=("step 1", "boom"))
     async with control_plane(api) as plane:
         await plane.submit("train", spec(workers=1))
@@ -165,7 +166,7 @@ async def test_a_failing_rank_tells_its_code_and_its_last_words(api: FakeKuberne
         assert len(exits) == 4
 
 
-async def test_an_image_that_is_not_there_is_told(api: FakeKubernetes) -> None:
+async def test_a_missing_image_is_reported(api: FakeKubernetes) -> None:
     api.kubelets.fate = lambda pod: Fate(stuck="ImagePullBackOff")
     async with control_plane(api) as plane:
         await plane.submit("train", spec(workers=1))
@@ -180,7 +181,7 @@ async def test_an_image_that_is_not_there_is_told(api: FakeKubernetes) -> None:
 # -------------------------------------------------------------------- losses
 
 
-async def test_a_pod_that_somebody_deletes_is_made_again_as_another_attempt(
+async def test_a_pod_that_a_user_deletes_is_created_again_as_another_attempt(
     api: FakeKubernetes,
 ) -> None:
     api.kubelets.stop_s = 0.2
@@ -200,7 +201,7 @@ async def test_a_pod_that_somebody_deletes_is_made_again_as_another_attempt(
         assert max(runs(api).values()) == 1
 
 
-async def test_a_rank_on_a_dead_node_does_not_run_a_second_time_beside_itself(
+async def test_a_rank_on_a_dead_node_never_runs_twice_at_once(
     api: FakeKubernetes,
 ) -> None:
     async with control_plane(api) as plane:
@@ -221,7 +222,7 @@ async def test_a_rank_on_a_dead_node_does_not_run_a_second_time_beside_itself(
 
 @pytest.mark.parametrize("how", ["forgotten", "out of service"])
 async def test_a_gang_leaves_a_node_that_is_gone_for_good(api: FakeKubernetes, how: str) -> None:
-    """Nobody deletes the pod there, and its kubelet never says that it has ended."""
+    """No controller deletes the pod there, and its kubelet never reports that it has ended."""
     async with control_plane(api) as plane:
         await plane.submit("train", spec(workers=2, gpus=4))
         await plane.until_phase("train", "Running")
@@ -303,9 +304,9 @@ async def test_devices_of_other_people_s_pods_and_sick_ones_are_not_given_away(
     api.store.merge(NODES, "", "node-1", {"status": {"allocatable": {"nvidia.com/gpu": "3"}}})
     async with control_plane(api) as plane:
         await plane.until(lambda: plane.engine.world.surveyed)
-        assert plane.engine.world.free.total == 2 + 3
+        assert plane.engine.world.devices.free.total == 2 + 3
         api.store.remove(PODS, "elsewhere", "theirs")
-        await plane.until(lambda: plane.engine.world.free.total == 4 + 3)
+        await plane.until(lambda: plane.engine.world.devices.free.total == 4 + 3)
         api.store.merge(NODES, "", "node-1", {"spec": {"unschedulable": True}})
         await plane.until(lambda: bool(plane.engine.world.nodes["node-1"].info.taints))
         await plane.submit("train", spec(workers=1, gpus=4))
@@ -341,11 +342,11 @@ async def test_cores_that_other_people_s_pods_request_are_not_given_away(
         api.kubelets.end("short", 0, "elsewhere")
         await plane.until(lambda: world.nodes["node-0"].info.used_by_others == {"cpu": 62_000})
         await plane.submit("train", asking("1500m", workers=3))
-        await plane.until(lambda: bool((job := plane.job("train")) and job.held))
+        await plane.until(lambda: bool((job := plane.job("train")) and job.wait_reason))
         job = plane.job("train")
         assert job is not None
-        told = why(plane.engine.world, job).reasons[0].message
-        assert "each of 3 ranks needs 1.5 CPUs; node-0 has 2 of 64 CPUs free" in told
+        message = why(plane.engine.world, job).reasons[0].message
+        assert "each of 3 ranks needs 1.5 CPUs; node-0 has 2 of 64 CPUs free" in message
         assert not api.kubelets.started[3:]
         api.store.remove(PODS, "elsewhere", "on-node-1")
         await plane.until_phase("train", "Running")
@@ -367,10 +368,10 @@ async def test_gangs_that_ask_for_cores_never_get_more_than_there_are(api: FakeK
             assert job is not None
             assert not job.restarts
         assert not api.kubelets.refused
-        assert plane.engine.world.free.held == {}
+        assert plane.engine.world.devices.free.allocated == {}
 
 
-async def test_a_name_that_somebody_else_has_keeps_the_gang_away_until_it_is_free(
+async def test_a_name_taken_by_another_object_delays_the_gang_until_it_is_free(
     api: FakeKubernetes,
 ) -> None:
     api.store.create(
@@ -381,7 +382,7 @@ async def test_a_name_that_somebody_else_has_keeps_the_gang_away_until_it_is_fre
         await plane.until(lambda: bool((job := plane.job("train")) and job.restarts))
         job = plane.job("train")
         assert job is not None
-        assert "belongs to somebody else" in job.restarts[0].message
+        assert "belongs to another controller" in job.restarts[0].detail
         assert not api.kubelets.started
         api.store.remove(PODS, "default", "train-worker-1")
         await plane.until_phase("train", "Running")
@@ -401,7 +402,7 @@ async def test_a_stale_control_plane_leaves_newer_pods_alone(api: FakeKubernetes
                 lambda: bool((job := new.job("train")) and job.attempt and job.attempt.number == 2)
             )
             await new.until_phase("train", "Running")
-            attempts = {m.attempt for pod in new.pods if (m := mark_of(pod)) is not None}
+            attempts = {m.attempt for pod in new.pods if (m := run_of(pod)) is not None}
             assert attempts == {2}
             assert max(runs(api).values()) == 1
 
@@ -409,7 +410,7 @@ async def test_a_stale_control_plane_leaves_newer_pods_alone(api: FakeKubernetes
 # -------------------------------------------------------------------- control planes that die
 
 
-async def test_who_takes_over_in_the_middle_of_a_launch_finishes_it(tmp_path: Path) -> None:
+async def test_a_new_leader_finishes_a_launch_that_is_under_way(tmp_path: Path) -> None:
     async with cluster_of(tmp_path, nodes=4, gpus=8) as api:
         log = MemoryLog()
         api.kubelets.start_s = 0.05
@@ -428,7 +429,9 @@ async def test_who_takes_over_in_the_middle_of_a_launch_finishes_it(tmp_path: Pa
             assert max(runs(api).values()) == 1
 
 
-async def test_what_ended_while_nobody_looked_is_told_afterwards(api: FakeKubernetes) -> None:
+async def test_ranks_that_ended_during_an_outage_are_reported_afterwards(
+    api: FakeKubernetes,
+) -> None:
     log = MemoryLog()
     async with control_plane(api, log) as first:
         await first.submit("train")
@@ -493,11 +496,10 @@ async def test_nothing_is_asked_while_nothing_changes(api: FakeKubernetes) -> No
 
 
 async def test_what_ranks_wrote_is_kept_after_their_pods_are_gone(
-    api: FakeKubernetes, tmp_path: Path
+    api: FakeKubernetes, rank_logs: DatabaseRankLogs
 ) -> None:
     api.kubelets.fate = ends_after(0.1, lines=("one", "two"))
-    archive = FileLogArchive(tmp_path / "logs", 2**20)
-    async with control_plane(api, archive=archive) as plane:
+    async with control_plane(api, archive=rank_logs) as plane:
         await plane.submit("train", spec(clean=CleanPods.ALL))
         await plane.until_phase("train", "Succeeded")
         job = plane.job("train")
@@ -509,24 +511,22 @@ async def test_what_ranks_wrote_is_kept_after_their_pods_are_gone(
 
 
 async def test_a_job_that_is_deleted_leaves_no_lines_behind(
-    api: FakeKubernetes, tmp_path: Path
+    api: FakeKubernetes, rank_logs: DatabaseRankLogs
 ) -> None:
     api.kubelets.fate = ends_after(0.1, lines=("one",))
-    archive = FileLogArchive(tmp_path / "logs", 2**20)
-    async with control_plane(api, archive=archive) as plane:
+    async with control_plane(api, archive=rank_logs) as plane:
         await plane.submit("train", spec(clean=CleanPods.ALL))
         await plane.until_phase("train", "Succeeded")
-        await plane.until(lambda: archive.size_bytes > 0 and not plane.pods)
+        await plane.until(lambda: rank_logs.size_bytes > 0 and not plane.pods)
         await plane.ask(c.DeleteJob(namespace="default", name="train"))
-        await plane.until(lambda: archive.size_bytes == 0)
+        await plane.until(lambda: rank_logs.size_bytes == 0)
 
 
 async def test_what_a_rank_wrote_before_it_was_stopped_is_kept(
-    api: FakeKubernetes, tmp_path: Path
+    api: FakeKubernetes, rank_logs: DatabaseRankLogs
 ) -> None:
     api.kubelets.fate = lambda pod: Fate(lines=("still running",))
-    archive = FileLogArchive(tmp_path / "logs", 2**20)
-    async with control_plane(api, archive=archive) as plane:
+    async with control_plane(api, archive=rank_logs) as plane:
         await plane.submit("train")
         await plane.until_phase("train", "Running")
         await plane.ask(c.SuspendJob(namespace="default", name="train"))
@@ -536,7 +536,7 @@ async def test_what_a_rank_wrote_before_it_was_stopped_is_kept(
         assert await plane.cluster.logs(job, 0, 10) == ["still running"]
 
 
-async def test_who_leads_no_more_does_nothing_more(api: FakeKubernetes) -> None:
+async def test_a_deposed_leader_does_nothing_more(api: FakeKubernetes) -> None:
     async with control_plane(api) as plane:
         await plane.submit("train")
         await plane.until_phase("train", "Running")

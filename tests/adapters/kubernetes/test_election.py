@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from adapters.asyncio_clock import AsyncioClock
-from adapters.kubernetes.access import Access
-from adapters.kubernetes.connection import Connection, Limits
-from adapters.kubernetes.election import LeaseElection, Refused, Unreachable
-from adapters.kubernetes.lease import Terms, holder
-from adapters.kubernetes.lease_api import ApiLeases
+from adapters.clocks.asyncio_clock import AsyncioClock
+from adapters.kubernetes.api.connection import Connection, Limits
+from adapters.kubernetes.api.kubeconfig import Access
+from adapters.kubernetes.leader_election.election import (
+    LeaseElection,
+    LeaseRefused,
+    LeaseUnreachable,
+)
+from adapters.kubernetes.leader_election.lease import Terms, holder
+from adapters.kubernetes.leader_election.lease_api import ApiLeases
 from tests.fake_kubernetes import FakeKubernetes
 
 QUICK = Terms(duration_s=1.0, renew_every_s=0.1, deadline_s=0.7)
@@ -44,7 +48,7 @@ async def test_one_wins_the_other_waits_and_follows_when_the_first_renews_no_mor
         assert not renewing.done()
         renewing.cancel()
         await asyncio.wait_for(waiting, 5)
-        # Its answer tells the first one that it is somebody else's now.
+        # Its answer shows the first one that the lease belongs to another now.
         await asyncio.wait_for(a.lost(), 5)
         await b.resign()
         await asyncio.wait_for(a.won(), 5)
@@ -59,27 +63,27 @@ async def test_a_server_that_is_gone_ends_the_reign_in_time(tmp_path: Path):
 @asynccontextmanager
 async def candidate_of_a_dead_server(tmp_path: Path) -> AsyncIterator[LeaseElection]:
     async with FakeKubernetes(tmp_path) as api:
-        found = candidate(api, "a")
-        a = await found.__aenter__()
+        election = candidate(api, "a")
+        a = await election.__aenter__()
         await a.won()
     yield a
-    await found.__aexit__(None, None, None)
+    await election.__aexit__(None, None, None)
 
 
-async def test_what_the_server_says_is_told_apart(tmp_path: Path):
+async def test_answers_of_the_server_are_classified(tmp_path: Path):
     async with FakeKubernetes(tmp_path) as api:
         connection = await Connection.open(Access(kubeconfig=api.kubeconfig))
         leases = ApiLeases(connection, "muster")
         assert await leases.get("muster") is None
         document = {"metadata": {"name": "muster"}, "spec": {"holderIdentity": "a"}}
         made = await leases.create(document)
-        with pytest.raises(Refused):
+        with pytest.raises(LeaseRefused):
             await leases.create(document)
         old = dict(made)
         await leases.replace({**made, "spec": {"holderIdentity": "b"}})
-        with pytest.raises(Refused):
+        with pytest.raises(LeaseRefused):
             await leases.replace(old)
         assert holder(await leases.get("muster")) == "b"
-    with pytest.raises(Unreachable):
+    with pytest.raises(LeaseUnreachable):
         await leases.get("muster")
     await connection.close()

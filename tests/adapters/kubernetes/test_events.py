@@ -1,9 +1,11 @@
 """What people read in `kubectl describe`."""
 
-from adapters.kubernetes.kubernetes_events import notices_of, notices_of_plan
-from adapters.kubernetes.plan import Conflict, Plan, Ref
-from controlplane import events as e
-from controlplane.model import Cause, Exit, JobSpec, Restart
+from adapters.kubernetes.operator.event_reasons import notices_of, notices_of_plan
+from adapters.kubernetes.reconcile.plan import ObjectConflict, Plan, Ref
+from controlplane.model import events as e
+from controlplane.model.failures import Cause, Exit, Restart
+from controlplane.model.reasons import FailureReason
+from controlplane.model.spec import JobSpec
 from tests.adapters.kubernetes.jobs import job, spec
 from tests.gangs import running, then
 
@@ -19,20 +21,20 @@ def of_kind(kind: str, **more: str) -> JobSpec:
 
 
 def why(cause: Cause) -> Restart:
-    return Restart(5.0, 1, cause, True, rank=0, message="worker-0 exited")
+    return Restart(5.0, 1, cause, True, rank=0, rank_name="worker-0")
 
 
-def test_each_thing_that_happened_is_told_once_in_the_operators_words() -> None:
+def test_each_event_is_emitted_once_with_the_operators_reason() -> None:
     up = running(job(of_kind("TFJob")), 1.0)
-    told = reasons(
+    emitted = reasons(
         up,
         e.RanksExited("job-1", 1, (Exit(0, 137), Exit(1, None, Cause.EVICTION))),
         e.RankRestarting("job-1", 1, 0, why(Cause.EXIT), 1, 15.0),
         e.JobSuspended("job-1"),
         e.JobResumed("job-1"),
-        e.JobFailed("job-1", "permanent_exit_code", "m"),
+        e.JobFailed("job-1", FailureReason.PERMANENT_EXIT_CODE),
     )
-    assert told == [
+    assert emitted == [
         "ExitedWithCode",
         "TFJobRestarting",
         "TFJobSuspended",
@@ -59,15 +61,15 @@ def test_a_job_that_is_left_to_another_controller_is_not_spoken_of() -> None:
     assert reasons(theirs, e.JobSuspended("job-1")) == []
 
 
-def test_only_mpi_says_that_it_runs() -> None:
+def test_only_mpi_reports_that_it_runs() -> None:
     assert reasons(job(of_kind("MPIJob")), e.GangStarted("job-1", 1)) == ["MPIJobRunning"]
     assert reasons(job(of_kind("TFJob")), e.GangStarted("job-1", 1)) == []
 
 
-def test_what_a_plan_did_is_told_by_kind_of_object() -> None:
+def test_what_a_plan_did_is_reported_by_kind_of_object() -> None:
     pod = {"kind": "Pod", "metadata": {"name": "p"}}
     config = {"kind": "ConfigMap", "metadata": {"name": "c"}}
-    conflict = Conflict("Secret", "s", "belongs to somebody else")
+    conflict = ObjectConflict("Secret", "s", "belongs to another controller")
     plan = Plan([pod, config], [Ref("Service", "s"), Ref("PodGroup", "g")], [], [conflict])
     assert [(each.reason, each.type) for each in notices_of_plan(plan)] == [
         ("SuccessfulCreatePod", "Normal"),

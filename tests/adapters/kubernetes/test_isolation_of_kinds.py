@@ -16,17 +16,18 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from adapters.kubernetes import tending
+from adapters.kubernetes.api.connection import Connection
 from adapters.kubernetes.cluster import KubernetesCluster, Options
-from adapters.kubernetes.connection import Connection
-from adapters.kubernetes.operator import news
-from adapters.kubernetes.ownership import owner_of
+from adapters.kubernetes.operator import event_backlog
+from adapters.kubernetes.reconcile import reconciler
+from adapters.kubernetes.render.ownership import owner_of
 from api.app import make_app
-from controlplane import events as e
-from controlplane.job import Job
 from controlplane.kinds import registry
 from controlplane.kinds.kind import Form, Kind
-from controlplane.model import JobSpec
+from controlplane.lifecycle.job import Job
+from controlplane.messages import job_text
+from controlplane.model import events as e
+from controlplane.model.spec import JobSpec
 from controlplane.ports import Cluster
 from tests.adapters.kubernetes.operator.bench import EXAMPLES, Bench, OneStore
 from tests.api.http_calls import call, listening
@@ -35,24 +36,24 @@ from tests.fake_kubernetes.store import PODS
 
 SEEDS = 1
 SLOW_SEEDS = 12
-# Says for which method of its kind a job is odd; nothing else differs from its twin.
+# Names the method of its kind for which a job is odd; nothing else differs from its twin.
 ODD = "isolation.example/odd"
 # What the adapter or the operator asks of a kind for a job that lives, and of the form of its version.
-METHODS = ("tell", "tell a rank", "services", "files", "kept")
+METHODS = ("environments", "environment of a rank", "services", "files", "kept")
 FORM_METHODS = ("read", "write", "status")
 # Without these no rank can be started.
-VITAL = ("tell", "tell a rank", "services", "files")
+VITAL = ("environments", "environment of a rank", "services", "files")
 # From when on a method raises: always, once the job runs, once it has ended, or now and then.
 MOMENTS = ("start", "running", "ended", "sometimes")
 SOMETIMES = 0.4
-# Examples that do not run to a good end here: no device of the fake nodes says how much memory it has, and others
-# are there to fail.
-UNFIT = ("gpu-sharing", "never-fits", "retries-exhausted")
+# Examples that do not run to a good end here: no device of the fake nodes says how much memory it has, arrays are no
+# resources of the operator, the jobs of a chain need each other, and others are there to fail.
+UNFIT = ("array", "chain", "gpu-sharing", "never-fits", "retries-exhausted")
 
 
 def manifests() -> dict[tuple[str, str], dict[str, Any]]:
     """An example of each version of each kind, the smallest that there is."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    smallest: dict[tuple[str, str], dict[str, Any]] = {}
     for path in sorted(EXAMPLES.glob("*.yaml")):
         if path.stem in UNFIT:
             continue
@@ -60,9 +61,9 @@ def manifests() -> dict[tuple[str, str], dict[str, Any]]:
             key = (str(document.get("apiVersion")), str(document.get("kind")))
             if key not in registry.forms():
                 continue
-            if key not in found or _size(document) < _size(found[key]):
-                found[key] = document
-    return found
+            if key not in smallest or _size(document) < _size(smallest[key]):
+                smallest[key] = document
+    return smallest
 
 
 def _size(document: dict[str, Any]) -> int:
@@ -114,12 +115,12 @@ class Thrower:
 
             return planted
 
-        def tell(gang: Any) -> Any:
-            self.throw("tell", gang.spec.annotations)
-            inner = kind.tell(gang)
+        def environments(gang: Any) -> Any:
+            self.throw("environments", gang.spec.annotations)
+            inner = kind.environments(gang)
 
             def of_rank(rank: int) -> Any:
-                self.throw("tell a rank", gang.spec.annotations)
+                self.throw("environment of a rank", gang.spec.annotations)
                 return inner(rank)
 
             return of_rank
@@ -137,7 +138,7 @@ class Thrower:
             )
 
         planted = kind._replace(
-            tell=tell,
+            environments=environments,
             services=of_spec("services", kind.services),
             files=of_spec("files", kind.files),
             kept=of_spec("kept", kind.kept),
@@ -185,7 +186,7 @@ class KubernetesBench(Bench):
 
 @asynccontextmanager
 async def world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubernetesBench]:
-    monkeypatch.setattr(tending, "AGAIN_S_FIRST", 0.01)
+    monkeypatch.setattr(reconciler, "AGAIN_S_FIRST", 0.01)
     async with OneStore(folder) as api:
         for number in range(40):
             api.kubelets.add_node(f"node-{number}", 8)
@@ -297,7 +298,9 @@ async def play(bench: KubernetesBench, players: Cast, thrower: Thrower) -> None:
 
 def in_short(bench: KubernetesBench, document: dict[str, Any]) -> tuple[object, ...]:
     job = bench.named(document["metadata"]["name"])
-    return () if job is None else (job.phase, job.reason, job.message, job.held, job.obstacle)
+    return (
+        () if job is None else (job.phase, job.reason, job_text(job), job.wait_reason, job.obstacle)
+    )
 
 
 def bench_documents(players: Cast) -> list[dict[str, Any]]:
@@ -305,25 +308,25 @@ def bench_documents(players: Cast) -> list[dict[str, Any]]:
 
 
 def is_settled(bench: KubernetesBench, document: dict[str, Any], players: Cast) -> bool:
-    """Whether a resource says how its job ended, and nothing runs any more."""
+    """Whether a resource shows how its job ended, and nothing runs any more."""
     name = document["metadata"]["name"]
     if name in players.odd and players.odd[name].method == "read":
         return bench.state(document) in ("Refused", "Succeeded")
     job = bench.named(name)
     if job is None or not job.finished or job.live_attempt is not None:
         return False
-    found = bench.found(document)
-    seen = found["status"]["muster"]["observedGeneration"] if "status" in found else 0
-    return bench.state(document) == job.phase.value and seen == found["metadata"]["generation"]
+    resource = bench.resource(document)
+    seen = resource["status"]["muster"]["observedGeneration"] if "status" in resource else 0
+    return bench.state(document) == job.phase.value and seen == resource["metadata"]["generation"]
 
 
 def check_odd(bench: KubernetesBench, document: dict[str, Any], odd: Odd) -> None:
     job = bench.named(document["metadata"]["name"])
-    told = (bench.found(document).get("status") or {})["muster"].get("message", "")
+    message = (bench.resource(document).get("status") or {})["muster"].get("message", "")
     if odd.method == "read":
         assert job is None
         assert bench.state(document) == "Refused"
-        assert "thrown by read" in told
+        assert "thrown by read" in message
         return
     assert job is not None
     if odd.method in VITAL and odd.moment == "start":
@@ -331,9 +334,9 @@ def check_odd(bench: KubernetesBench, document: dict[str, Any], odd: Odd) -> Non
     assert job.phase.value == "Succeeded" or job.reason == "platform_error", (odd, job.reason)
     if job.reason:
         assert odd.method in VITAL, odd
-        assert f"thrown by {odd.method}" in job.message, odd
+        assert f"thrown by {odd.method}" in job_text(job), odd
     if odd.method == "status" and odd.moment == "start":
-        assert "cannot be shown" in told
+        assert "cannot be shown" in message
     if odd == ("write", "start", odd.number) and _has_image(document):
         assert any("thrown by write" in each for each in bench.messages("NotApplied"))
 
@@ -347,7 +350,7 @@ VIEWS: dict[str, tuple[str, ...]] = {
     "": (),
     "/why": (),
     "/manifest": ("write", "status", "read"),
-    "/ranks/0": ("tell", "tell a rank"),
+    "/ranks/0": ("environments", "environment of a rank"),
 }
 
 
@@ -364,18 +367,18 @@ async def check_views(bench: KubernetesBench, players: Cast) -> None:
             if job is None:
                 continue
             for view, needs in VIEWS.items():
-                status, told = await call(url, "GET", f"/v1/jobs/default/{name}{view}")
+                status, answer = await call(url, "GET", f"/v1/jobs/default/{name}{view}")
                 if odd is not None and odd.method in needs and odd.moment != "sometimes":
-                    assert (status, told["code"]) == (500, "platform_error"), (odd, view)
-                    assert f"thrown by {odd.method}" in told["detail"]
+                    assert (status, answer["code"]) == (500, "platform_error"), (odd, view)
+                    assert f"thrown by {odd.method}" in answer["detail"]
                 elif odd is None or odd.method not in needs:
-                    assert status == 200, (odd, view, told)
+                    assert status == 200, (odd, view, answer)
                 if view == "/why" and job.reason:
-                    assert "thrown by" in told["summary"]
+                    assert "thrown by" in answer["summary"]
         for document in players.odd_documents:
             if players.odd[document["metadata"]["name"]].method == "read":
-                status, told = await call(url, "POST", "/v1/jobs", document)
-                assert (status, told["code"]) == (500, "platform_error")
+                status, answer = await call(url, "POST", "/v1/jobs", document)
+                assert (status, answer["code"]) == (500, "platform_error")
 
 
 async def check_deletion(bench: KubernetesBench, players: Cast) -> None:
@@ -402,7 +405,7 @@ def test_every_version_of_every_kind_has_an_example() -> None:
 def test_all_that_a_kind_can_do_is_thrown_from() -> None:
     """A method that is added to a kind must be added here, or to the simulated cluster's suite."""
     methods = {name for name in Kind._fields if callable(getattr(registry.kinds()[0], name))}
-    assert methods - {"duties"} == {*METHODS} - {"tell a rank"}
+    assert methods - {"duties"} == {*METHODS} - {"environment of a rank"}
     assert {"read", "write", "status", "modern"} < set(Form._fields)
 
 
@@ -433,7 +436,7 @@ async def test_an_event_that_cannot_be_shown_hides_no_other_and_outlives_a_resta
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An MPIJob's events are rendered from its status; what raises there must not end the operator."""
-    monkeypatch.setattr(news, "GATHER_S", 0.05)
+    monkeypatch.setattr(event_backlog, "GATHER_S", 0.05)
     thrower = Thrower(Random(0))
     thrower.plant(monkeypatch, registry._kinds["MPIJob"])
     form = ("kubeflow.org/v2beta1", "MPIJob")
@@ -448,7 +451,7 @@ async def test_an_event_that_cannot_be_shown_hides_no_other_and_outlives_a_resta
         await bench.until_state(odd, "Failed")
         await bench.until(lambda: len(bench.messages("MPIJobFailed")) >= 1)
         await bench.stop()
-        # What was told is forgotten, so that all of it is looked up in the log.
+        # What was written is forgotten, so that all of it is looked up in the log.
         for each in (odd, good):
             bench.api.store.merge(
                 bench._stored(each),
@@ -470,7 +473,7 @@ async def test_a_change_that_cannot_be_handled_ends_no_watch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pod of one job that the adapter cannot take in must not end the watch of all pods."""
-    handled: Callable[..., None] = tending.Tending.on_change
+    handled: Callable[..., None] = reconciler.JobReconciler.on_change
     thrown: list[str] = []
 
     def planted(self: Any, job_id: str, kind: str, change: Any) -> None:
@@ -480,7 +483,7 @@ async def test_a_change_that_cannot_be_handled_ends_no_watch(
             raise IndexError("thrown by on_change")
         handled(self, job_id, kind, change)
 
-    monkeypatch.setattr(tending.Tending, "on_change", planted)
+    monkeypatch.setattr(reconciler.JobReconciler, "on_change", planted)
     form = ("muster.dev/v1", "Job")
     odd, good = a_job(form, "odd", "x/start/0"), a_job(form, "good")
     async with world(tmp_path, monkeypatch) as bench:

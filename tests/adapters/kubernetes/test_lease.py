@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.kubernetes.election import LeaseElection, Refused, Unreachable
-from adapters.kubernetes.lease import (
-    Seen,
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.kubernetes.leader_election.election import (
+    LeaseElection,
+    LeaseRefused,
+    LeaseUnreachable,
+)
+from adapters.kubernetes.leader_election.lease import (
+    ObservedLease,
     Terms,
     Wait,
     Write,
@@ -19,8 +24,7 @@ from adapters.kubernetes.lease import (
     renewed,
     rfc3339,
 )
-from adapters.simpy_clock import SimpyClock, as_process
-from simulator.virtual_time import VirtualTime
+from simulator.kernel.virtual_time import VirtualTime
 
 TERMS = Terms(duration_s=10.0, renew_every_s=3.0, deadline_s=7.0)
 # The longest that a request takes, as `lease_api` bounds it.
@@ -40,7 +44,7 @@ def lease(holder: str, renewed_at: float = 100.0, *, duration_s: int = 10, trans
     }
 
 
-def moved(seen: Seen, now: float):
+def moved(seen: ObservedLease, now: float):
     return move(seen, "b", "muster", now, TERMS)
 
 
@@ -48,7 +52,7 @@ def moved(seen: Seen, now: float):
 
 
 def test_a_lease_that_is_not_there_is_made():
-    todo = moved(Seen(None, 100.0), 100.0)
+    todo = moved(ObservedLease(None, 100.0), 100.0)
     assert isinstance(todo, Write)
     assert todo.is_new
     assert todo.lease["metadata"] == {"name": "muster"}
@@ -73,7 +77,7 @@ def test_another_one_s_lease_is_left_alone_until_it_was_not_renewed_for_its_dura
     assert todo.lease["metadata"]["resourceVersion"] == "7", "only this version is replaced"
 
 
-def test_a_renewal_starts_the_time_anew_whatever_the_holder_s_clock_shows():
+def test_a_renewal_restarts_the_term_regardless_of_the_holder_s_clock():
     seen = look(None, lease("a", 100.0), 500.0)
     seen = look(seen, lease("a", 3.0), 509.0)
     assert moved(seen, 515.0) == Wait(518.0)
@@ -93,14 +97,14 @@ def test_a_lease_that_was_given_back_is_taken_at_once():
     assert not todo.is_new
 
 
-def test_a_renewal_keeps_who_took_it_when():
+def test_a_renewal_keeps_the_holder_and_the_time_of_acquisition():
     before = lease("a", transitions=4)
     after = renewed(before, 130.0, TERMS)
     assert after["spec"] == before["spec"] | {"renewTime": rfc3339(130.0)}
 
 
 @pytest.mark.parametrize("document", [{}, {"spec": None}, {"spec": {"leaseDurationSeconds": None}}])
-def test_a_lease_that_says_nothing_is_free(document: dict):
+def test_an_empty_lease_is_free(document: dict):
     assert isinstance(moved(look(None, {"metadata": {}} | document, 5.0), 5.0), Write)
 
 
@@ -145,17 +149,17 @@ class Client:
         server = self._server
         if self._who in server.away:
             await self._travel(REQUEST_S_MAX)
-            raise Unreachable
+            raise LeaseUnreachable
         slow = server.dice.random() < server.trouble
         left = await self._travel(REQUEST_S_MAX if slow else 0.05)
         if server.dice.random() < server.trouble / 2:
-            raise Unreachable
+            raise LeaseUnreachable
         try:
             return do()
         finally:
             await self._travel(left)
             if server.dice.random() < server.trouble / 2:
-                raise Unreachable
+                raise LeaseUnreachable
 
     async def get(self, name):
         return await self._asked(lambda: self._server.lease)
@@ -163,17 +167,17 @@ class Client:
     async def create(self, document):
         def do():
             if self._server.lease is not None:
-                raise Refused
+                raise LeaseRefused
             return self._server.store(document)
 
         return await self._asked(do)
 
     async def replace(self, document):
         def do():
-            found = self._server.lease
+            current = self._server.lease
             version = document["metadata"].get("resourceVersion")
-            if found is None or found["metadata"]["resourceVersion"] != version:
-                raise Refused
+            if current is None or current["metadata"]["resourceVersion"] != version:
+                raise LeaseRefused
             return self._server.store(document)
 
         return await self._asked(do)
@@ -197,7 +201,7 @@ class World:
         election = LeaseElection(self.server.of(who), "muster", who, clock=clock, terms=TERMS)
         while True:
             await election.won()
-            assert not self.leaders, f"{who} leads beside {self.leaders} at {self.env.now}"
+            assert not self.leaders, f"{who} leads together with {self.leaders} at {self.env.now}"
             self.leaders[who] = self.env.now
             await election.lost()
             self.reigns.append((self.leaders.pop(who), self.env.now, who))
@@ -233,7 +237,7 @@ def test_when_a_leader_is_cut_off_the_next_one_leads_within_the_lease_and_a_litt
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_nobody_is_deposed_by_a_server_that_is_away_for_a_moment(seed: int):
+def test_a_short_outage_of_the_server_deposes_no_leader(seed: int):
     world = World(seed, trouble=0.0)
     world.run(30.0)
     before = dict(world.leaders)
@@ -244,7 +248,7 @@ def test_nobody_is_deposed_by_a_server_that_is_away_for_a_moment(seed: int):
     assert world.leaders == before
 
 
-def test_who_resigns_is_followed_within_a_renewal():
+def test_a_leader_that_resigns_is_succeeded_within_a_renewal():
     env = VirtualTime()
     server = Server(env, Random(1), 0.0)
     story: list[tuple[str, float]] = []
@@ -272,7 +276,7 @@ def test_who_resigns_is_followed_within_a_renewal():
     assert resigned <= won <= resigned + TERMS.renew_every_s + 0.2
 
 
-def test_the_holder_of_a_lease_that_somebody_deletes_learns_it_at_its_next_renewal():
+def test_the_holder_of_a_deleted_lease_notices_at_its_next_renewal():
     world = World(4, trouble=0.0, count=1)
     world.run(5.0)
     world.server.lease = None

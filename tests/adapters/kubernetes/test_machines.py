@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.kubernetes import nodes
-from adapters.kubernetes.binding import binds, by_count, by_index, held_devices
-from adapters.kubernetes.plan import Ref
-from adapters.kubernetes.site import Site
-from adapters.kubernetes.work import is_current
-from controlplane.model import Slot
+from adapters.kubernetes.observe import nodes
+from adapters.kubernetes.observe.labels import is_current
+from adapters.kubernetes.reconcile.binding import binds, by_count, by_index, held_devices
+from adapters.kubernetes.reconcile.plan import Ref
+from adapters.kubernetes.render.site import Site
+from controlplane.model.cluster import Slot
 from tests.adapters.kubernetes.jobs import job, rendering
 
 
@@ -20,8 +20,8 @@ def node(**status: Any) -> dict[str, Any]:
 
 
 def test_sick_devices_are_those_that_a_kubelet_does_not_offer() -> None:
-    found = node(capacity={"nvidia.com/gpu": "8"}, allocatable={"nvidia.com/gpu": "5"})
-    assert (nodes.gpus(found), nodes.sick(found)) == (8, 3)
+    sick_node = node(capacity={"nvidia.com/gpu": "8"}, allocatable={"nvidia.com/gpu": "5"})
+    assert (nodes.gpus(sick_node), nodes.sick(sick_node)) == (8, 3)
     assert nodes.gpus(node()) == 0
 
 
@@ -34,18 +34,18 @@ def test_sick_devices_are_those_that_a_kubelet_does_not_offer() -> None:
 def test_as_many_devices_are_left_alone_as_are_missing_and_free_ones_first(
     gpus: int, count: int, held: set[int], before: list[int]
 ) -> None:
-    found = nodes.unusable(gpus, count, held, before)
-    assert len(found) == min(gpus, count) == len(set(found))
-    assert all(0 <= i < gpus for i in found)
+    unusable = nodes.unusable(gpus, count, held, before)
+    assert len(unusable) == min(gpus, count) == len(set(unusable))
+    assert all(0 <= i < gpus for i in unusable)
     free = {i for i in range(gpus) if i not in held}
     # One that a rank holds is taken only when no other is left.
-    assert not held & set(found) or free <= set(found)
-    # What was said before stays so, as far as it can.
-    again = nodes.unusable(gpus, count, held, found)
-    assert again == found
+    assert not held & set(unusable) or free <= set(unusable)
+    # Devices that were unusable before stay so, as far as possible.
+    again = nodes.unusable(gpus, count, held, unusable)
+    assert again == unusable
 
 
-def test_a_cordon_is_a_taint_and_gpu_taints_keep_nobody_away_who_wants_gpus() -> None:
+def test_a_cordon_is_a_taint_and_gpu_taints_do_not_repel_jobs_that_request_gpus() -> None:
     spec = {
         "unschedulable": True,
         "taints": [
@@ -54,8 +54,8 @@ def test_a_cordon_is_a_taint_and_gpu_taints_keep_nobody_away_who_wants_gpus() ->
             {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
         ],
     }
-    found = nodes.taints({"metadata": {"name": "n"}, "spec": spec})
-    assert found == ("node.kubernetes.io/unschedulable", "team=a")
+    taints = nodes.taints({"metadata": {"name": "n"}, "spec": spec})
+    assert taints == ("node.kubernetes.io/unschedulable", "team=a")
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_a_pod_has_the_devices_of_its_containers_or_of_the_greediest_first_one(
 
 def test_what_pods_may_request_is_what_a_node_can_give_away() -> None:
     allocatable = {"cpu": "3920m", "memory": "15Gi", "pods": "110", "nvidia.com/gpu": "8", "rdma/hca": "0", "odd": "?"}  # fmt: skip
-    found = nodes.info(node(capacity={"cpu": "4"}, allocatable=allocatable), others={"cpu": 100, "x/y": 1})  # fmt: skip
-    assert found.resources == {"cpu": 3920, "memory": 15 << 30, "rdma/hca": 0}
-    assert found.used_by_others == {"cpu": 100}
-    assert found.offers == {"cpu": 3820, "memory": 15 << 30, "rdma/hca": 0}
+    info = nodes.info(node(capacity={"cpu": "4"}, allocatable=allocatable), others={"cpu": 100, "x/y": 1})  # fmt: skip
+    assert info.resources == {"cpu": 3920, "memory": 15 << 30, "rdma/hca": 0}
+    assert info.used_by_others == {"cpu": 100}
+    assert info.offers == {"cpu": 3820, "memory": 15 << 30, "rdma/hca": 0}
     assert nodes.info(node()).resources == {}
 
 
@@ -94,8 +94,8 @@ def test_a_pod_that_shrinks_counts_with_what_it_still_has() -> None:
 
 def test_levels_are_read_from_labels() -> None:
     labels = {"zone": "z1", "rack": "r2"}
-    found = nodes.info({"metadata": {"name": "n", "labels": labels}}, levels=("zone", "rack"))
-    assert found.path == ("z1", "r2")
+    info = nodes.info({"metadata": {"name": "n", "labels": labels}}, levels=("zone", "rack"))
+    assert info.path == ("z1", "r2")
 
 
 def test_devices_are_written_down_and_shown_only_where_muster_chooses_them() -> None:
@@ -107,7 +107,7 @@ def test_devices_are_written_down_and_shown_only_where_muster_chooses_them() -> 
         assert held_devices({"metadata": {"annotations": binding.annotations}}) == (2, 3)
 
 
-def test_nobody_is_bound_before_all_of_the_gang_are_there() -> None:
+def test_no_pod_is_bound_before_all_of_the_gang_exist() -> None:
     of = job()
     made = rendering(of, Site(scheduler="muster", bind=by_count))
     pods = {Ref("Pod", name): made.pod(i) for i, name in enumerate(made.names)}

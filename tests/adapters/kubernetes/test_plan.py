@@ -6,15 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.kubernetes.marks import JOB_ID, Mark
-from adapters.kubernetes.objects import Rendering
-from adapters.kubernetes.plan import Plan, Ref, plan, sweep
-from adapters.kubernetes.site import Site
-from controlplane import events as e
-from controlplane.job import Job
+from adapters.kubernetes.observe.labels import JOB_ID, run_labels
+from adapters.kubernetes.operator.event_reasons import notices_of_plan
+from adapters.kubernetes.reconcile.plan import Plan, Ref, plan
+from adapters.kubernetes.render.objects import Rendering
+from adapters.kubernetes.render.site import Site
 from controlplane.kinds.registry import form_of, kind_of, read_manifest
-from controlplane.model import Cause, CleanPods, Exit, Restart
-from tests.adapters.kubernetes.jobs import found, job, rendering, role, seen, spec
+from controlplane.lifecycle.job import Job
+from controlplane.lifecycle.runs import RankRun
+from controlplane.model import events as e
+from controlplane.model.failures import Cause, Exit, Restart
+from controlplane.model.reasons import FailureReason
+from controlplane.model.spec import CleanPods
+from tests.adapters.kubernetes.jobs import by_ref, is_empty, job, rendering, role, seen, spec
 from tests.gangs import on, placed, running, then
 
 Objects = dict[Ref, dict[str, Any]]
@@ -32,7 +36,7 @@ def names(plan: Plan, kind: str = "Pod") -> list[str]:
 def everything(job: Job, phase: str = "Running") -> Objects:
     rendered = rendering(job)
     pods = [seen(rendered.pod(rank), phase) for rank in range(job.spec.size)]
-    return found(*pods, *rendered.services())
+    return by_ref(*pods, *rendered.services())
 
 
 def exited(job: Job, *exits: Exit) -> Job:
@@ -50,9 +54,18 @@ def test_a_new_gang_gets_services_before_its_pods() -> None:
     assert [each["kind"] for each in made] == ["Service"] * 3 + ["Pod"] * 2
 
 
+def test_unused_fields_of_a_template_are_reported_with_the_pods_that_are_created() -> None:
+    template = {"spec": {"containers": [{"name": "main"}], "restartPolicy": "Always"}}
+    waiting = job(spec(role(replicas=1, template=template)))
+    reasons = [each.reason for each in notices_of_plan(planned(waiting, {}))]
+    assert reasons.count("SetPodTemplateRestartPolicy") == 1
+    up = running(waiting, 1.0)
+    assert notices_of_plan(planned(up, everything(up))) == []
+
+
 def test_where_everything_is_as_it_should_nothing_is_written() -> None:
     up = running(job(), 1.0)
-    assert planned(up, everything(up)).is_empty
+    assert is_empty(planned(up, everything(up)))
 
 
 def test_what_the_server_fills_in_is_no_difference() -> None:
@@ -61,7 +74,7 @@ def test_what_the_server_fills_in_is_no_difference() -> None:
     service = objects[Ref("Service", "job-1")]
     filled = {**service["spec"], "clusterIPs": ["None"], "sessionAffinity": "None"}
     objects[Ref("Service", "job-1")] = {**service, "spec": filled}
-    assert planned(up, objects).is_empty
+    assert is_empty(planned(up, objects))
 
 
 def test_a_failed_rank_in_back_off_loses_its_pod_and_gets_another_when_it_is_gone() -> None:
@@ -82,14 +95,14 @@ def test_a_pod_that_is_already_going_is_not_deleted_again() -> None:
     ref = Ref("Pod", "job-1-worker-0")
     going = {**objects[ref]["metadata"], "deletionTimestamp": GOING}
     objects[ref] = {**objects[ref], "metadata": going}
-    assert planned(waiting, objects).is_empty
+    assert is_empty(planned(waiting, objects))
 
 
 def test_a_running_rank_whose_pod_vanished_is_left_to_the_core() -> None:
     up = running(job(), 1.0)
     objects = everything(up)
     del objects[Ref("Pod", "job-1-worker-1")]
-    assert planned(up, objects).is_empty
+    assert is_empty(planned(up, objects))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +113,7 @@ def test_a_running_rank_whose_pod_vanished_is_left_to_the_core() -> None:
         (CleanPods.ALL, ["job-1-worker-0", "job-1-worker-1"], []),
     ],
 )
-def test_a_finished_job_holds_nothing_whatever_is_kept(
+def test_a_finished_job_holds_nothing_whichever_pods_are_kept(
     clean: CleanPods, deleted: list[str], ended: list[str]
 ) -> None:
     up = running(job(spec(clean=clean)), 1.0)
@@ -108,20 +121,20 @@ def test_a_finished_job_holds_nothing_whatever_is_kept(
     ref = Ref("Pod", "job-1-worker-0")
     objects[ref] = seen(objects[ref], "Succeeded")
     done = then(exited(up, Exit(0, 0)), 6.0, e.JobSucceeded("job-1"))
-    found_ = planned(done, objects)
-    assert [name for kind, name in found_.delete if kind == "Pod"] == deleted
-    assert [name for kind, name in found_.delete if kind == "Service"] == deleted
-    assert [each.name for each in found_.patch] == ended
-    assert all(each.body == {"spec": {"activeDeadlineSeconds": 1}} for each in found_.patch)
-    assert found_.create == []
+    plan = planned(done, objects)
+    assert [name for kind, name in plan.delete if kind == "Pod"] == deleted
+    assert [name for kind, name in plan.delete if kind == "Service"] == deleted
+    assert [each.name for each in plan.patch] == ended
+    assert all(each.body == {"spec": {"activeDeadlineSeconds": 1}} for each in plan.patch)
+    assert plan.create == []
 
 
 def test_a_suspended_job_has_neither_pods_nor_services_of_its_own() -> None:
     up = running(job(), 1.0)
     asleep = then(up, 5.0, e.JobSuspended("job-1"))
-    found_ = planned(asleep, everything(up))
-    assert [ref.kind for ref in found_.delete] == ["Pod", "Pod", "Service", "Service"]
-    assert Ref("Service", "job-1") not in found_.delete, "what all share stays"
+    plan = planned(asleep, everything(up))
+    assert [ref.kind for ref in plan.delete] == ["Pod", "Pod", "Service", "Service"]
+    assert Ref("Service", "job-1") not in plan.delete, "what all share stays"
 
 
 def test_the_pods_of_an_older_attempt_go_before_new_ones_are_made() -> None:
@@ -140,17 +153,17 @@ def test_the_pods_of_an_older_attempt_go_before_new_ones_are_made() -> None:
     assert len(names(planned(placed, {}))) == 2
 
 
-def test_what_belongs_to_somebody_else_is_a_conflict_and_is_not_touched() -> None:
+def test_an_object_of_another_owner_is_a_conflict_and_is_not_changed() -> None:
     theirs = {"kind": "Pod", "metadata": {"name": "job-1-worker-0"}}
     other = {"kind": "Service", "metadata": {"name": "job-1", "labels": {JOB_ID: "job-2"}}}
-    found_ = planned(job(), found(theirs, other))
-    told = {(each.kind, each.name): each for each in found_.conflicts}
-    assert set(told) == {("Pod", "job-1-worker-0"), ("Service", "job-1")}
-    assert {each.reason for each in told.values()} == {"ErrResourceExists"}
-    assert "job-2" in told["Service", "job-1"].message
-    assert found_.delete == []
-    assert found_.patch == []
-    assert found_.create == [], "all of a gang or none of it"
+    plan = planned(job(), by_ref(theirs, other))
+    conflicts = {(each.kind, each.name): each for each in plan.conflicts}
+    assert set(conflicts) == {("Pod", "job-1-worker-0"), ("Service", "job-1")}
+    assert {each.reason for each in conflicts.values()} == {"ErrResourceExists"}
+    assert "job-2" in conflicts["Service", "job-1"].message
+    assert plan.delete == []
+    assert plan.patch == []
+    assert plan.create == [], "all of a gang or none of it"
 
 
 def test_a_role_that_waits_for_another_has_no_pods_until_that_runs() -> None:
@@ -167,18 +180,11 @@ def test_volcano_sees_the_group_before_there_are_pods() -> None:
     assert names(first) == []
     (group,) = [each for each in first.create if each["kind"] == "PodGroup"]
     ready = {**group, "status": {"phase": "Inqueue"}}
-    second = planned(job(), found(ready), site)
+    second = planned(job(), by_ref(ready), site)
     assert len(names(second)) == 2
     (pod, _) = (each for each in second.create if each["kind"] == "Pod")
     assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "job-1"
     assert pod["spec"]["schedulerName"] == "volcano"
-
-
-def test_what_is_left_of_forgotten_jobs_is_swept() -> None:
-    up = running(job(), 1.0)
-    objects = everything(up) | found({"kind": "Pod", "metadata": {"name": "foreign"}})
-    assert sweep(objects, lambda id_: True) == []
-    assert set(sweep(objects, lambda id_: False)) == set(everything(up))
 
 
 # ---------------------------------------------------------------------- properties
@@ -206,7 +212,7 @@ def jobs(draw: st.DrawFn) -> Job:
         [],
         [],
         [e.JobSucceeded("job-1")],
-        [e.JobFailed("job-1", "r", "m")],
+        [e.JobFailed("job-1", FailureReason.CANNOT_RUN)],
         [e.JobSuspended("job-1")],
         [e.JobCancelled("job-1"), e.JobDeleteRequested("job-1")],
     ]
@@ -215,20 +221,20 @@ def jobs(draw: st.DrawFn) -> Job:
 
 @st.composite
 def objects(draw: st.DrawFn) -> Objects:
-    """What may be found, right or wrong: pods of any run, of other jobs, on their way out."""
+    """Objects that may exist, right or wrong: pods of any run, of other jobs, being deleted."""
     rendered = rendering(job(spec(role(replicas=4))))
     result: Objects = {}
     for rank in range(4):
         if draw(st.booleans()):
             pod = rendered.pod(rank)
             owner = draw(st.sampled_from(["job-1", "job-1", "job-1", "job-2"]))
-            mark = Mark(owner, draw(st.integers(1, 2)), rank, draw(st.integers(0, 1)))
-            metadata = {**pod["metadata"], "labels": mark.labels()}
+            run = RankRun(owner, draw(st.integers(1, 2)), rank, draw(st.integers(0, 1)))
+            metadata = {**pod["metadata"], "labels": run_labels(run)}
             if draw(st.booleans()):
                 metadata["deletionTimestamp"] = GOING
-            result |= found(seen({**pod, "metadata": metadata}, draw(PHASES)))
+            result |= by_ref(seen({**pod, "metadata": metadata}, draw(PHASES)))
     services = [each for each in rendered.services() if draw(st.booleans())]
-    return result | found(*services)
+    return result | by_ref(*services)
 
 
 def carry_out(plan: Plan, objects: Objects, *, at_once: bool) -> Objects:
@@ -254,7 +260,7 @@ def carry_out(plan: Plan, objects: Objects, *, at_once: bool) -> Objects:
 @given(jobs(), objects())
 def test_what_was_carried_out_is_not_asked_for_again(job: Job, objects: Objects) -> None:
     after = carry_out(planned(job, objects), objects, at_once=False)
-    assert planned(job, after).is_empty
+    assert is_empty(planned(job, after))
 
 
 @settings(max_examples=300, deadline=None)
@@ -262,17 +268,17 @@ def test_what_was_carried_out_is_not_asked_for_again(job: Job, objects: Objects)
 def test_when_the_old_is_gone_one_more_round_is_enough(job: Job, objects: Objects) -> None:
     for _ in range(2):
         objects = carry_out(planned(job, objects), objects, at_once=True)
-    assert planned(job, objects).is_empty
+    assert is_empty(planned(job, objects))
 
 
 @settings(max_examples=300, deadline=None)
 @given(jobs(), objects())
 def test_no_plan_touches_what_is_not_ours(job: Job, objects: Objects) -> None:
-    found_ = planned(job, objects)
-    touched = [*found_.delete, *(Ref(each.kind, each.name) for each in found_.patch)]
+    plan = planned(job, objects)
+    touched = [*plan.delete, *(Ref(each.kind, each.name) for each in plan.patch)]
     assert all(objects[ref]["metadata"]["labels"][JOB_ID] == "job-1" for ref in touched)
     if job.finished or job.phase.value == "Suspended":
-        assert names(found_) == []
+        assert names(plan) == []
 
 
 @pytest.mark.parametrize(
@@ -303,7 +309,7 @@ def test_the_ended_launcher_of_an_mpijob_outlives_the_cleaning(
     up = running(job(read_manifest(manifest).spec), 1.0)
     rendered = Rendering(up, kind_of(up.spec))
     phases = (phase, "Running", "Succeeded")
-    pods = found(*(seen(rendered.pod(rank), each) for rank, each in enumerate(phases)))
+    pods = by_ref(*(seen(rendered.pod(rank), each) for rank, each in enumerate(phases)))
     done = then(up, 5.0, e.RanksExited(up.id, 1, (Exit(0, 0),)), e.JobSucceeded(up.id))
     planned = plan(Rendering(done, kind_of(up.spec)), pods, lambda: ("", ""))
     gone = {ref.name for ref in planned.delete if ref.kind == "Pod"}
@@ -321,9 +327,9 @@ def test_a_gang_below_its_full_size_gets_pods_for_the_ranks_that_have_a_place() 
     up = running(some, 1.0)
     rendered = rendering(up)
     pods = [seen(rendered.pod(rank), "Running") for rank in range(2)]
-    assert planned(up, found(*pods, *rendered.services())).is_empty
+    assert is_empty(planned(up, by_ref(*pods, *rendered.services())))
     over = then(up, 5.0, e.RanksExited(up.id, 1, (Exit(0, 0), Exit(1, 0))), e.JobSucceeded(up.id))
-    assert names(planned(over, found(*pods))) == []
+    assert names(planned(over, by_ref(*pods))) == []
 
 
 @pytest.mark.parametrize("version", ["kubeflow.org/v2beta1", "kubeflow.org/v1"])

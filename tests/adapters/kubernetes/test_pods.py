@@ -4,25 +4,28 @@ from typing import Any
 
 import pytest
 
-from adapters.kubernetes.binding import BINDINGS
-from adapters.kubernetes.pods import environment
-from adapters.kubernetes.site import Binding, Site, owner
-from controlplane import events as e
-from controlplane.kinds.kind import Files, Kind, Told
-from controlplane.model import RestartRule, Role, Slot
+from adapters.kubernetes.reconcile.binding import BINDINGS
+from adapters.kubernetes.render.pods import variables
+from adapters.kubernetes.render.site import Binding, Site, owner
+from controlplane.kinds.kind import Files, Kind, RankEnvironment
+from controlplane.model import events as e
+from controlplane.model.cluster import Slot
+from controlplane.model.spec import RestartRule, Role
 from tests.adapters.kubernetes.jobs import PLAIN, job, rendering, role, spec
 from tests.gangs import on, queued, then
 
 
-def telling(told: Told, files: tuple[Files, ...] = ()) -> Kind:
-    return PLAIN._replace(tell=lambda gang: lambda rank: told, files=lambda gang, running: files)
+def kind_with(environment: RankEnvironment, files: tuple[Files, ...] = ()) -> Kind:
+    return PLAIN._replace(
+        environments=lambda gang: lambda rank: environment, files=lambda gang, running: files
+    )
 
 
-def pod(told: Told, role_: Role | None = None, **more: Any) -> dict[str, Any]:
-    from adapters.kubernetes.objects import Rendering
+def pod(environment: RankEnvironment, role_: Role | None = None, **more: Any) -> dict[str, Any]:
+    from adapters.kubernetes.render.objects import Rendering
 
     files = more.pop("files", ())
-    kind = telling(told, files)
+    kind = kind_with(environment, files)
     return Rendering(job(spec(role_ or role(replicas=1))), kind, **more).pod(0)
 
 
@@ -32,39 +35,41 @@ def env(container: dict[str, Any]) -> list[tuple[str, Any]]:
 
 def test_ours_win_over_the_persons_and_each_name_stands_once() -> None:
     container = {"env": [{"name": "RANK", "value": "7"}, {"name": "LR", "value": "0.1"}]}
-    found = environment(container, Told(name="p", env={"RANK": "0"}), Binding())
-    assert env({"env": found}) == [("LR", "0.1"), ("RANK", "0")]
+    merged = variables(container, RankEnvironment(name="p", env={"RANK": "0"}), Binding())
+    assert env({"env": merged}) == [("LR", "0.1"), ("RANK", "0")]
 
 
-def test_a_default_stands_only_where_the_person_said_nothing() -> None:
+def test_a_default_applies_only_where_the_user_sets_nothing() -> None:
     container = {"env": [{"name": "BOOTSTRAP", "value": "ssh"}]}
-    told = Told(name="p", env_if_unset={"BOOTSTRAP": "rsh", "AGENT": "kubexec"})
-    assert env({"env": environment(container, told, Binding())}) == [
+    environment = RankEnvironment(name="p", env_if_unset={"BOOTSTRAP": "rsh", "AGENT": "kubexec"})
+    assert env({"env": variables(container, environment, Binding())}) == [
         ("BOOTSTRAP", "ssh"),
         ("AGENT", "kubexec"),
     ]
 
 
 def test_what_refers_to_a_field_of_the_pod_can_be_referred_to() -> None:
-    told = Told(name="p", env={"MASTER": "$(IP):1"}, env_from_pod={"IP": "status.podIP"})
-    names = [each["name"] for each in environment({}, told, Binding())]
+    environment = RankEnvironment(
+        name="p", env={"MASTER": "$(IP):1"}, env_from_pod={"IP": "status.podIP"}
+    )
+    names = [each["name"] for each in variables({}, environment, Binding())]
     assert names == ["IP", "MASTER"]
 
 
-def test_only_the_speaker_is_told_if_the_kind_says_so() -> None:
-    told = Told(name="p", env={"TF_CONFIG": "{}"}, all_containers=False)
-    speaker, sidecar = pod(told)["spec"]["containers"]
+def test_only_the_main_container_gets_the_environment_if_the_kind_limits_it() -> None:
+    environment = RankEnvironment(name="p", env={"TF_CONFIG": "{}"}, all_containers=False)
+    speaker, sidecar = pod(environment)["spec"]["containers"]
     assert env(speaker) == [("TF_CONFIG", "{}")]
     assert "env" not in sidecar
 
 
 def test_a_command_is_ours_only_if_the_person_gave_neither_command_nor_arguments() -> None:
-    told = Told(name="p", command=("sshd",))
-    assert pod(told)["spec"]["containers"][0]["command"] == ["sshd"]
+    environment = RankEnvironment(name="p", command=("sshd",))
+    assert pod(environment)["spec"]["containers"][0]["command"] == ["sshd"]
     with_args = role(
         replicas=1, template={"spec": {"containers": [{"name": "main", "args": ["x"]}]}}
     )
-    assert "command" not in pod(told, with_args)["spec"]["containers"][0]
+    assert "command" not in pod(environment, with_args)["spec"]["containers"][0]
 
 
 def test_our_labels_win_and_the_template_keeps_its_own() -> None:
@@ -72,9 +77,9 @@ def test_our_labels_win_and_the_template_keeps_its_own() -> None:
         "metadata": {"labels": {"team": "a", "rank": "9"}, "annotations": {"n": "1"}},
         "spec": {"containers": [{"name": "main"}]},
     }
-    metadata = pod(Told(name="p", labels={"rank": "0"}), role(replicas=1, template=template))[
-        "metadata"
-    ]
+    metadata = pod(
+        RankEnvironment(name="p", labels={"rank": "0"}), role(replicas=1, template=template)
+    )["metadata"]
     assert metadata["labels"] == {
         "team": "a",
         "rank": "0",
@@ -91,8 +96,8 @@ def test_files_become_volumes_once_and_mounts_at_their_paths() -> None:
         Files(name="j-config", contents={"a.sh": "x", "b": "y"}, modes={"a.sh": 0o555}, volume="c"),
         Files(name="j-ssh", ssh_keys=True, mode=0o600),
     )
-    told = Told(name="p", mounts={"/etc/mpi": "j-config", "/root/.ssh": "j-ssh"})
-    spec_ = pod(told, files=files)["spec"]
+    environment = RankEnvironment(name="p", mounts={"/etc/mpi": "j-config", "/root/.ssh": "j-ssh"})
+    spec_ = pod(environment, files=files)["spec"]
     mounts = spec_["containers"][0]["volumeMounts"]
     assert mounts == [
         {"name": "c", "mountPath": "/etc/mpi"},
@@ -122,8 +127,10 @@ def test_the_kubelet_restarts_containers_only_where_single_ranks_restart() -> No
 
 def test_a_rank_that_waits_for_a_host_has_an_init_container_behind_the_persons() -> None:
     template = {"spec": {"containers": [{"name": "main"}], "initContainers": [{"name": "mine"}]}}
-    told = Told(name="p", waits_for_host="j-master-0", init_containers=({"name": "kubectl"},))
-    first = pod(told, role(replicas=1, template=template))["spec"]["initContainers"]
+    environment = RankEnvironment(
+        name="p", waits_for_host="j-master-0", init_containers=({"name": "kubectl"},)
+    )
+    first = pod(environment, role(replicas=1, template=template))["spec"]["initContainers"]
     assert [each["name"] for each in first] == ["mine", "kubectl", "init-main"]
     assert "j-master-0" in first[2]["command"][2]
 
@@ -135,9 +142,9 @@ def test_a_site_binds_pods_and_shows_them_their_devices() -> None:
     template = {"spec": {"containers": [{"name": "main"}], "schedulerName": "other"}}
     site = Site(scheduler="muster", bind=bind)
     rendered = rendering(job(spec(role(replicas=1, template=template))), site)
-    found = rendered.pod(0)["spec"]
-    assert (found["nodeName"], found["schedulerName"]) == ("node-0", "muster")
-    assert ("NVIDIA_VISIBLE_DEVICES", "0,1") in env(found["containers"][0])
+    pod_spec = rendered.pod(0)["spec"]
+    assert (pod_spec["nodeName"], pod_spec["schedulerName"]) == ("node-0", "muster")
+    assert ("NVIDIA_VISIBLE_DEVICES", "0,1") in env(pod_spec["containers"][0])
     assert [notice.reason for notice in rendered.notices()] == ["SetPodTemplateSchedulerName"]
 
 
@@ -230,7 +237,7 @@ def test_rendering_changes_no_template() -> None:
     template = {"spec": {"containers": [{"name": "main", "env": []}], "volumes": []}}
     before = repr(template)
     pod(
-        Told(name="p", env={"A": "1"}, mounts={"/m": "f"}, dns_searches=("s",)),
+        RankEnvironment(name="p", env={"A": "1"}, mounts={"/m": "f"}, dns_searches=("s",)),
         role(replicas=1, template=template),
         files=(Files(name="f"),),
     )

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from adapters.kubernetes.access import Access
-from adapters.kubernetes.connection import Connection, Limits
-from adapters.kubernetes.reflector import Change, Key, Reflector, Retry
+from adapters.kubernetes.api.connection import Connection, Limits
+from adapters.kubernetes.api.kubeconfig import Access
+from adapters.kubernetes.api.reflector import Change, Key, Reflector, Retry
 from tests.fake_kubernetes import FakeKubernetes
 from tests.fake_kubernetes import faults as f
 from tests.fake_kubernetes.store import Resource
@@ -21,19 +21,19 @@ QUICK = Limits(qps=0, backoff_s_first=0.001, backoff_s_max=0.01, tries=2)
 
 
 class Watched:
-    """A reflector with all that it told, folded: what a follower believes is there."""
+    """A reflector with the fold of its changes: the objects that a follower takes for existing."""
 
     def __init__(self, reflector: Reflector, changes: list[Change]) -> None:
         self.reflector, self.changes = reflector, changes
 
     @property
     def believed(self) -> dict[str, str]:
-        found: dict[str, str] = {}
+        data: dict[str, str] = {}
         for change in self.changes:
-            found.pop(change.key.name, None)
+            data.pop(change.key.name, None)
             if change.now is not None:
-                found[change.key.name] = change.now["data"]["n"]
-        return dict(sorted(found.items()))
+                data[change.key.name] = change.now["data"]["n"]
+        return dict(sorted(data.items()))
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def there(api: FakeKubernetes) -> dict[str, str]:
     return {each["metadata"]["name"]: each["data"]["n"] for each in api.store.all(CONFIG_MAPS)}
 
 
-async def test_what_was_there_and_what_comes_is_told_once(api: FakeKubernetes) -> None:
+async def test_existing_and_new_objects_are_delivered_once(api: FakeKubernetes) -> None:
     for i in range(8):
         put(api, f"old-{i}", i)
     async with following(api) as watched:
@@ -97,8 +97,8 @@ async def test_what_was_there_and_what_comes_is_told_once(api: FakeKubernetes) -
 async def test_items_of_a_listing_know_their_kind(api: FakeKubernetes) -> None:
     put(api, "one", 1)
     async with following(api) as watched:
-        (found,) = watched.reflector.items.values()
-        assert (found["kind"], found["apiVersion"]) == ("ConfigMap", "v1")
+        (item,) = watched.reflector.items.values()
+        assert (item["kind"], item["apiVersion"]) == ("ConfigMap", "v1")
 
 
 async def test_only_what_is_selected_is_seen_and_an_object_that_leaves_is_gone(
@@ -165,24 +165,13 @@ async def test_a_resync_finds_what_the_watch_has_missed(api: FakeKubernetes) -> 
         await until(lambda: watched.believed == {"three": "3", "two": "2"})
 
 
-async def test_who_doubts_has_everything_listed_at_once(api: FakeKubernetes) -> None:
-    async with following(api) as watched:
-        await until(lambda: api.watches == 1)
-        api.faults.dropped = 1.0
-        put(api, "one", 1)
-        watched.reflector.list_soon()
-        await until(lambda: watched.believed == {"one": "1"})
-        assert watched.reflector.listings == 2
-
-
 async def test_another_object_of_the_same_name_is_a_loss_and_a_gain(api: FakeKubernetes) -> None:
     put(api, "one", 1)
-    async with following(api) as watched:
+    async with following(api, resync_s=0.3) as watched:
         await until(lambda: api.watches == 1)
         api.faults.dropped = 1.0
         api.store.remove(CONFIG_MAPS, "default", "one")
         put(api, "one", 1)
-        watched.reflector.list_soon()
         await until(lambda: len(watched.changes) == 3)
         assert [change.now is None for change in watched.changes] == [False, True, False]
 
@@ -216,15 +205,15 @@ async def test_with_three_requests_of_ten_failing_and_events_dropped_it_comes_to
 
 
 async def test_what_a_request_made_while_everything_is_listed_stays(api: FakeKubernetes) -> None:
-    """A listing of several pages says what was there when its first page was asked for."""
+    """A listing of several pages shows what existed when its first page was requested."""
     for i in range(7):
         put(api, f"old-{i}", i)
-    async with following(api) as watched:
+    async with following(api, resync_s=0.3) as watched:
         get, reflector = reflector_get(watched.reflector), watched.reflector
 
         async def get_while_others_write(path: str, query: Any = None) -> dict[str, Any]:
             page = await get(path, query)
-            if "continue" not in query:
+            if "continue" not in query and reflector.listings == 1:
                 api.store.remove(CONFIG_MAPS, "default", "old-1")
                 reflector.forget(*key_and_uid(reflector, "old-1"))
                 for name in ("new", "old-2"):
@@ -234,7 +223,6 @@ async def test_what_a_request_made_while_everything_is_listed_stays(api: FakeKub
 
         reflector._connection.get = get_while_others_write  # type: ignore[method-assign]
         watched.changes.clear()
-        reflector.list_soon()
         await until(lambda: reflector.listings == 2)
         # Nothing vanished but what was removed, and nothing that was removed came back.
         assert [each.key.name for each in watched.changes if each.now is None] == ["old-1"]
@@ -247,7 +235,7 @@ async def test_an_answer_that_is_older_than_the_listing_does_not_outlive_it(
     api: FakeKubernetes,
 ) -> None:
     """The object was made and removed before the listing; only the answer came late."""
-    async with following(api) as watched:
+    async with following(api, resync_s=0.3) as watched:
         put(api, "short", 1)
         late = answer(api, "short")
         await until(lambda: watched.believed == {"short": "1"})
@@ -261,7 +249,6 @@ async def test_an_answer_that_is_older_than_the_listing_does_not_outlive_it(
             return page
 
         reflector._connection.get = get_and_be_answered  # type: ignore[method-assign]
-        reflector.list_soon()
         await until(lambda: watched.believed == {})
 
 

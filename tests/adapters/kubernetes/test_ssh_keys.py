@@ -6,7 +6,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 
-from adapters.kubernetes.ssh_keys import make_key_pair
+from adapters.kubernetes.render.ssh_keys import make_key_pair
 
 
 async def test_the_halves_of_a_pair_belong_together() -> None:

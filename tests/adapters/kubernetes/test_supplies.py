@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from adapters.kubernetes.objects import Rendering
-from adapters.kubernetes.plan import Ref, plan
-from adapters.kubernetes.sightings import reports
-from adapters.kubernetes.supplies import CHECK_OUT, CODE_CONTAINER, commit_of
-from controlplane import events as e
-from controlplane.errors import Rejected
-from controlplane.job import Job, Phase
-from controlplane.job_life import begin, evolve
+from adapters.kubernetes.observe.pod_status import reports
+from adapters.kubernetes.reconcile.plan import Ref, plan
+from adapters.kubernetes.render.objects import Rendering
+from adapters.kubernetes.render.supplies import CHECK_OUT, CODE_CONTAINER, commit_of
+from controlplane.kinds.manifest.supplies_rules import problems
 from controlplane.kinds.registry import kind_of, manifest_of, read_manifest
-from controlplane.kinds.supplying import problems
-from controlplane.model import Slot
+from controlplane.lifecycle.job import Job, begin, evolve
+from controlplane.model import events as e
+from controlplane.model.cluster import Slot
+from controlplane.model.errors import Rejected
+from controlplane.model.phases import Phase
 
 FULL = {
     "code": {"repo": "https://git.example/team/train.git", "ref": "main", "secret": "git-key"},
@@ -49,10 +49,10 @@ def native(supplies: Any, **role: Any) -> dict[str, Any]:
 
 def placed(document: dict[str, Any]) -> Job:
     """The job of a manifest, with every rank on a node of its own."""
-    told = read_manifest(document)
-    event = e.JobSubmitted("j1", told.namespace, told.name, told.spec)
-    job = begin(e.Recorded(1, 1.0, event), event)
-    placement = tuple(Slot(f"n{rank}", (0,)) for rank in range(told.spec.size))
+    submission = read_manifest(document)
+    event = e.JobSubmitted("j1", submission.namespace, submission.name, submission.spec)
+    job = begin(e.Recorded(1, 1.0, event))
+    placement = tuple(Slot(f"n{rank}", (0,)) for rank in range(submission.spec.size))
     return evolve(job, e.Recorded(2, 2.0, e.GangPlaced("j1", 1, placement)))
 
 
@@ -62,9 +62,9 @@ def rendering(document: dict[str, Any], **changes: Any) -> Rendering:
 
 
 def volumes(pod: dict[str, Any]) -> dict[str, Any]:
-    found = {each["name"]: each for each in pod["spec"]["volumes"]}
+    by_name = {each["name"]: each for each in pod["spec"]["volumes"]}
     return {
-        mount["mountPath"]: {k: v for k, v in found[mount["name"]].items() if k != "name"}
+        mount["mountPath"]: {k: v for k, v in by_name[mount["name"]].items() if k != "name"}
         for mount in pod["spec"]["containers"][0]["volumeMounts"]
     }
 
@@ -95,7 +95,7 @@ def test_everything_a_rank_needs_is_in_its_pod():
     )
 
 
-def test_what_the_template_says_already_stays():
+def test_what_the_template_has_already_stays():
     container = {
         "name": "main",
         "image": "train:1",
@@ -122,7 +122,7 @@ def test_a_job_that_asks_for_nothing_has_the_pods_that_it_had_before():
     assert "workingDir" not in pod["spec"]["containers"][0]
 
 
-def test_other_kinds_say_it_in_an_annotation():
+def test_other_kinds_use_an_annotation():
     container = {"name": "pytorch", "image": "train:1"}
     template = {"spec": {"containers": [container]}}
     document: dict[str, Any] = {
@@ -136,11 +136,11 @@ def test_other_kinds_say_it_in_an_annotation():
     }
     pod = rendering(document).pod(0)
     assert volumes(pod) == {"/dev/shm": {"emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}}
-    for told, wrong in (("{", "not what supplies are"), ('{"shm": "8Gi"}', "unknown field")):
-        document["metadata"]["annotations"]["muster.dev/supplies"] = told
-        ((field, found),) = problems(read_manifest(document).spec)
+    for supplies, wrong in (("{", "not valid supplies"), ('{"shm": "8Gi"}', "unknown field")):
+        document["metadata"]["annotations"]["muster.dev/supplies"] = supplies
+        ((field, message),) = problems(read_manifest(document).spec)
         assert field == "metadata.annotations[muster.dev/supplies]"
-        assert wrong in found
+        assert wrong in message
 
 
 def test_the_native_form_is_written_as_it_was_read():
@@ -164,7 +164,7 @@ def test_the_native_form_is_written_as_it_was_read():
         ({"tensorboard": {"log_dir": "/logs"}}, "tensorboard.log_dir"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(supplies: dict[str, Any], field: str):
+def test_a_problem_is_reported_with_its_place(supplies: dict[str, Any], field: str):
     with pytest.raises(Rejected) as refusal:
         read_manifest(native(supplies))
     assert [problem.field for problem in refusal.value.problems] == [f"spec.supplies.{field}"]

@@ -9,10 +9,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from adapters.asyncio_clock import AsyncioClock
+from adapters.clocks.asyncio_clock import AsyncioClock
 from adapters.prometheus import PrometheusTelemetry
 from adapters.prometheus import telemetry as t
-from controlplane.errors import TelemetryUnavailable
+from controlplane.model.errors import TelemetryUnavailable
 from controlplane.ports import DeviceReading, Point, Window
 from tests.fake_prometheus import FakePrometheus
 
@@ -79,7 +79,7 @@ async def test_the_older_names_and_units_are_taken_too():
         ]
 
 
-async def test_what_prometheus_renamed_is_found_and_the_exporter_is_not_taken_for_a_rank():
+async def test_renamed_labels_are_recognised_and_the_exporter_is_not_taken_for_a_rank():
     fake = FakePrometheus()
     scraped = {"namespace": "gpu-operator", "pod": "dcgm-exporter-x", "instance": "10.0.0.7:9400"}
     fake.add("DCGM_FI_DEV_GPU_UTIL", 10, gpu="0", exported_namespace="team", exported_pod="train-worker-0", **scraped)  # fmt: skip
@@ -88,7 +88,7 @@ async def test_what_prometheus_renamed_is_found_and_the_exporter_is_not_taken_fo
         assert (reading.node, reading.job, reading.rank) == ("10.0.0.7", "j1", 0)
 
 
-async def test_a_device_that_is_told_of_twice_is_one_device():
+async def test_a_device_that_is_reported_twice_is_one_device():
     fake = FakePrometheus()
     for pod in ("train-worker-1", "train-worker-0"):
         dcgm(fake, pod=pod, PROF_GR_ENGINE_ACTIVE=0.31, DEV_GPU_UTIL=40, DEV_POWER_USAGE=100)
@@ -108,7 +108,7 @@ async def test_numbers_that_are_none_are_left_out():
         ]
 
 
-async def test_links_say_what_passes():
+async def test_links_report_their_traffic():
     fake = FakePrometheus()
     dcgm(fake, PROF_NVLINK_TX_BYTES=1e9, PROF_NVLINK_RX_BYTES=2e9, PROF_PCIE_RX_BYTES=5e8)
     async with asked(fake) as source:
@@ -139,14 +139,14 @@ async def test_the_past_of_a_job_is_that_of_its_pods_and_of_no_others():
         assert await source.of_pods("team", {}, Window(600.0, 10)) == []
 
 
-async def test_the_past_of_a_node_whatever_names_it():
+async def test_the_past_of_a_node_under_every_label_name():
     fake = FakePrometheus()
     dcgm(fake, node="a.b", DEV_GPU_UTIL=50)
     dcgm(fake, node="aXb", DEV_GPU_UTIL=51)
     fake.add("DCGM_FI_DEV_GPU_UTIL", 52, gpu="1", instance="a.b:9400")
     async with asked(fake) as source:
-        found = await source.of_node("a.b", Window(60.0, 2))
-        assert [(each.node, each.device, each.points[0].duty) for each in found] == [
+        series = await source.of_node("a.b", Window(60.0, 2))
+        assert [(each.node, each.device, each.points[0].duty) for each in series] == [
             ("a.b", 0, 0.5),
             ("a.b", 1, 0.52),
         ]
@@ -160,7 +160,7 @@ async def test_names_cannot_break_out_of_the_question():
             assert await source.of_node(node, Window(60.0, 2)) == []
 
 
-async def test_those_who_come_together_share_one_question():
+async def test_concurrent_callers_share_one_query():
     fake = FakePrometheus()
     dcgm(fake, DEV_GPU_UTIL=50)
     async with asked(fake) as source:
@@ -168,7 +168,7 @@ async def test_those_who_come_together_share_one_question():
         assert [what for what, _ in fake.asked] == ["query"]
 
 
-async def test_a_token_is_shown_and_a_wrong_one_is_told():
+async def test_a_token_is_sent_and_a_wrong_one_is_reported():
     fake = FakePrometheus()
     fake.token = "secret"
     async with asked(fake, token="secret") as source:
@@ -178,7 +178,7 @@ async def test_a_token_is_shown_and_a_wrong_one_is_told():
             await source.devices()
 
 
-async def test_a_question_that_is_refused_says_why():
+async def test_a_refused_question_reports_why():
     async with asked(FakePrometheus()) as source:
         with pytest.raises(TelemetryUnavailable, match="refused the question: exceeded 11,000"):
             await source.of_node("n", Window(60_000.0, 20_000))
@@ -217,7 +217,7 @@ async def test_a_server_that_is_not_there_is_named_without_its_password(unused_t
     await source.close()
 
 
-async def test_what_a_cut_answer_says_is_told():
+async def test_an_answer_that_is_not_from_prometheus_is_reported():
     fake = FakePrometheus()
 
     async def cut() -> None:

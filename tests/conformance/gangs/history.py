@@ -3,22 +3,22 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.decider import decide
-from controlplane.job_life import grows
-from controlplane.model import NodeInfo, Slot
-from controlplane.scheduling.fitting import Fit, fit
-from controlplane.scheduling.gangs import gang_of
-from controlplane.world import World
+from controlplane.decisions.decider import decide
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo, Slot
+from controlplane.model.spec import grows
+from controlplane.scheduling.cluster_view import ClusterView
+from controlplane.scheduling.placement.fit import Fit, fit
+from controlplane.state.world import World
 from tests.conformance.gangs.reading import OneJob, jobs, nodes, policy, queues
 
-# A rank that a scenario counts but gives no place to is on a node that nobody else has.
+# A rank that a scenario counts but does not place is on a node of its own.
 ELSEWHERE = "elsewhere"
 
 
 class History:
-    """`has_come` says that everyone who waits is there from the start, as without a clock."""
+    """`has_come` means that all waiting jobs are there from the start, as without a clock."""
 
     def __init__(self, scenario: dict[str, Any], *, has_come: bool = False) -> None:
         self.scenario = scenario
@@ -46,35 +46,37 @@ class History:
             self.nodes.append(NodeInfo(ELSEWHERE, missing))
         for node in self.nodes:
             self.record(e.NodeReported(node.name, node))
-        for said in self.scenario["nodes"]:
-            if said.get("state") in ("cordoned", "drained", "draining"):
-                self.record(e.NodeCordoned(said["id"]))
+        for given in self.scenario["nodes"]:
+            if given.get("state") in ("cordoned", "drained", "draining"):
+                self.record(e.NodeCordoned(given["id"]))
 
     def _run(self) -> None:
-        """Submissions in order of arrival, so that who came first is told by the log."""
+        """Submissions in order of arrival, so that the log has that order."""
         running = jobs(self.scenario, "running")
         there = [*running, *self.waiting] if self.has_come else running
         for job in sorted(there, key=lambda job: (job.arrival, job.id)):
             self.record(submitted(job), 0.0)
         places = {id(job.given): list(_places(job.given)) for job in running}
         for job in sorted(running, key=lambda j: j.given.get("admitted_at", j.arrival)):
-            found = self._fit(job, places[id(job.given)])
+            fitted = self._fit(job, places[id(job.given)])
             self.record(
-                e.GangPlaced(job.id, 1, found.placement, found.shares, job.given.get("flavor", "")),
+                e.GangPlaced(
+                    job.id, 1, fitted.placement, fitted.shares, job.given.get("flavor", "")
+                ),
                 job.given.get("admitted_at", job.arrival),
             )
-            self.record(e.RanksStarted(job.id, 1, tuple(range(len(found.placement)))))
+            self.record(e.RanksStarted(job.id, 1, tuple(range(len(fitted.placement)))))
             self.record(e.GangStarted(job.id, 1))
 
     def _fit(self, job: OneJob, places: list[str]) -> Fit:
-        """Where the scenario says, on the lowest devices; anywhere if it does not say."""
+        """Where the scenario places it, on the lowest devices; anywhere if it names no place."""
         world = self.world
         if "placement" not in job.given:
-            gang = gang_of(world, world.jobs[job.id])
-            found = fit(world, world.free, gang, job.given.get("flavor", ""))
-            assert found is not None, f"{job.id} does not fit where the scenario begins"
-            return found
-        free = world.free.copy()
+            gang = ClusterView(world).gang(world.jobs[job.id])
+            fitted = fit(ClusterView(world), world.devices.free, gang, job.given.get("flavor", ""))
+            assert fitted is not None, f"{job.id} does not fit where the scenario begins"
+            return fitted
+        free = world.devices.free.copy()
         slots = []
         for rank in range(len(places) if _runs_small(job) else job.spec.size):
             role, _ = job.spec.role_of(rank)
@@ -83,7 +85,7 @@ class History:
             mask = free.masks[node.ordinal]
             devices = [i for i in range(node.info.gpus) if mask >> i & 1][: role.gpus]
             assert len(devices) == role.gpus, f"{job.id} does not fit on {name}"
-            free.hold(node.ordinal, sum(1 << i for i in devices))
+            free.allocate(node.ordinal, sum(1 << i for i in devices))
             slots.append(Slot(name, tuple(devices)))
         if job.given.get("copies", 1) > 1:
             job.given.setdefault("_places", places)
@@ -91,13 +93,15 @@ class History:
 
     def _break(self) -> None:
         """Nodes that are down went down under what runs on them."""
-        for said in self.scenario["nodes"]:
-            if said.get("state") == "down":
-                self.lose(said["id"])
+        for node in self.scenario["nodes"]:
+            if node.get("state") == "down":
+                self.lose(node["id"])
 
     def lose(self, node: str) -> None:
-        on_it = [(job.id, job.attempt.number, ranks) for job, ranks in self.world.ranks_on(node)]
-        self._decide(c.ReportNodeLost(node=node, message="it is down"))
+        on_it = [
+            (job.id, job.attempt.number, ranks) for job, ranks in self.world.devices.ranks_on(node)
+        ]
+        self._decide(c.ReportNodeLost(node=node))
         for job, attempt, ranks in on_it:
             self._decide(c.ReportRanks(job=job, attempt=attempt, gone=tuple(ranks)))
 
@@ -129,7 +133,7 @@ def _places(given: dict[str, Any]) -> Iterator[str]:
 
 def counts(placement: Sequence[Slot]) -> dict[str, int]:
     """How many ranks are on which node."""
-    found: dict[str, int] = {}
+    by_node: dict[str, int] = {}
     for slot in placement:
-        found[slot.node] = found.get(slot.node, 0) + 1
-    return found
+        by_node[slot.node] = by_node.get(slot.node, 0) + 1
+    return by_node

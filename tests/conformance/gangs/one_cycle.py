@@ -3,19 +3,20 @@
 from collections.abc import Sequence
 from typing import Any
 
-from controlplane.model import Placement
-from controlplane.scheduling.cycle import decide_pass
+from controlplane.messages import wait_reason
+from controlplane.model.cluster import Placement
+from controlplane.model.reasons import Wait
 from controlplane.scheduling.decisions import (
     Claim,
-    Decision,
     Evict,
     GiveUp,
-    Hold,
+    KeepWaiting,
     Replace,
+    SchedulingDecision,
     Shrink,
     Start,
 )
-from controlplane.scheduling.reasons import Reason
+from controlplane.scheduling.scheduling_pass import Pass
 from controlplane.scheduling.snapshot import Snapshot
 from tests.conformance.gangs.history import ELSEWHERE, History, counts
 
@@ -23,7 +24,7 @@ from tests.conformance.gangs.history import ELSEWHERE, History, counts
 class Outcome:
     """What one pass decided, as scenarios ask about it."""
 
-    def __init__(self, history: History, decisions: Sequence[Decision]) -> None:
+    def __init__(self, history: History, decisions: Sequence[SchedulingDecision]) -> None:
         world = history.world
         self.history = history
         self.starts = {d.job: d.fit for d in decisions if isinstance(d, Start)}
@@ -32,10 +33,10 @@ class Outcome:
         self.victims = [d.job for d in decisions if isinstance(d, Evict) and not d.moves_to]
         self.shrinks = {d.job: d.ranks for d in decisions if isinstance(d, Shrink)}
         self.gave_up = {d.job: d.reason for d in decisions if isinstance(d, GiveUp)}
-        self.reasons: dict[str, Sequence[Reason]] = {
-            d.job: d.reasons for d in decisions if isinstance(d, Hold)
+        self.reasons: dict[str, Sequence[Wait]] = {
+            d.job: d.reasons for d in decisions if isinstance(d, KeepWaiting)
         }
-        self.reasons |= {job: (told,) for job, told in self.gave_up.items()}
+        self.reasons |= {job: (reason,) for job, reason in self.gave_up.items()}
         self.placements: dict[str, Placement] = {}
         for job in world.jobs.values():
             if job.attempt is not None:
@@ -46,8 +47,8 @@ class Outcome:
                 for rank, slot in zip(d.ranks, d.slots, strict=True):
                     slots[rank] = slot
                 self.placements[d.job] = tuple(slots)
-        for job_id, found in {**self.starts, **self.claims, **self.moves}.items():
-            self.placements[job_id] = found.placement
+        for job_id, fitted in {**self.starts, **self.claims, **self.moves}.items():
+            self.placements[job_id] = fitted.placement
 
     def queue_of(self, job: str) -> str:
         return self.history.world.jobs[job].spec.queue
@@ -59,7 +60,7 @@ def run(scenario: dict[str, Any]) -> Outcome:
     for event in scenario.get("events", ()):
         happen(history, event)
     snapshot = Snapshot(history.world)
-    return Outcome(history, decide_pass(snapshot, lambda job, code: True))
+    return Outcome(history, Pass(snapshot, lambda job, code: True).run())
 
 
 def happen(history: History, event: dict[str, Any]) -> None:
@@ -72,7 +73,7 @@ def happen(history: History, event: dict[str, Any]) -> None:
             if history.world.nodes[ELSEWHERE].ready:
                 history.lose(ELSEWHERE)
         case other:
-            raise AssertionError(f"nobody knows what {other} is")
+            raise AssertionError(f"there is no reader for {other}")
 
 
 def same_but_for_ids(scenario: dict[str, Any], one: Sequence[str], other: Sequence[str]) -> bool:
@@ -115,8 +116,8 @@ def _pending(scenario: Any, outcome: Outcome, codes: dict[str, str]) -> None:
     for job, code in codes.items():
         assert job not in outcome.starts, f"{job} starts"
         assert job not in outcome.claims, f"{job} was promised a place"
-        told = [reason.code for reason in outcome.reasons.get(job, ())]
-        assert code in told, f"{job} waits for {told}, not {code}"
+        reasons = [reason.code for reason in outcome.reasons.get(job, ())]
+        assert code in reasons, f"{job} waits for {reasons}, not {code}"
 
 
 def _victims(scenario: Any, outcome: Outcome, names: Sequence[str]) -> None:
@@ -141,29 +142,30 @@ def _placement(scenario: Any, outcome: Outcome, wanted: dict[str, dict[str, int]
 def _per_domain(scenario: Any, outcome: Outcome, wanted: dict[str, dict[str, int]]) -> None:
     path = {n["id"]: n.get("path", []) for n in scenario["nodes"]}
     for job, domains in wanted.items():
-        found: dict[str, int] = {}
+        by_domain: dict[str, int] = {}
         for node, count in counts(outcome.placements[job]).items():
             for domain in path[node]:
-                found[domain] = found.get(domain, 0) + count
-        assert {d: found.get(d, 0) for d in domains} == domains
+                by_domain[domain] = by_domain.get(domain, 0) + count
+        assert {d: by_domain.get(d, 0) for d in domains} == domains
         assert sum(domains.values()) == len(outcome.placements[job])
 
 
 def _explain(scenario: Any, outcome: Outcome, wanted: dict[str, str]) -> None:
-    told = [reason.by_domain for reasons in outcome.reasons.values() for reason in reasons]
-    assert wanted in told, told
+    waits = [wait for waits in outcome.reasons.values() for wait in waits]
+    explained = [wait_reason(wait).by_domain for wait in waits]
+    assert wanted in explained, explained
 
 
 def _flavor(scenario: Any, outcome: Outcome, wanted: dict[str, str]) -> None:
-    found = {**outcome.starts, **outcome.claims}
-    assert {job: found[job].flavor for job in wanted} == wanted
+    fitted = {**outcome.starts, **outcome.claims}
+    assert {job: fitted[job].flavor for job in wanted} == wanted
 
 
 def _admitted_count(scenario: Any, outcome: Outcome, wanted: dict[str, int]) -> None:
-    found = dict.fromkeys(wanted, 0)
+    admitted = dict.fromkeys(wanted, 0)
     for job in outcome.starts:
-        found[outcome.queue_of(job)] += 1
-    assert found == wanted
+        admitted[outcome.queue_of(job)] += 1
+    assert admitted == wanted
 
 
 def _jain(scenario: Any, outcome: Outcome, wanted: float) -> None:
@@ -177,10 +179,10 @@ def _jain(scenario: Any, outcome: Outcome, wanted: float) -> None:
 
 
 def _victim_count(scenario: Any, outcome: Outcome, wanted: dict[str, int]) -> None:
-    found = dict.fromkeys(wanted, 0)
+    victims = dict.fromkeys(wanted, 0)
     for job in outcome.victims:
-        found[outcome.queue_of(job)] = found.get(outcome.queue_of(job), 0) + 1
-    assert found == wanted
+        victims[outcome.queue_of(job)] = victims.get(outcome.queue_of(job), 0) + 1
+    assert victims == wanted
 
 
 def _victims_on(scenario: Any, outcome: Outcome, wanted: Sequence[str]) -> None:
@@ -204,12 +206,12 @@ def _moved(scenario: Any, outcome: Outcome, wanted: dict[str, dict[str, str]]) -
 def _final_nodes(scenario: Any, outcome: Outcome, wanted: dict[str, str]) -> None:
     """'any, whole node': the job has all devices of the node it is on."""
     sizes = {n["id"]: n["gpus"] for n in scenario["nodes"]}
-    for job, told in wanted.items():
+    for job, place in wanted.items():
         slots = outcome.placements[job]
-        if told in sizes:
-            assert counts(slots).keys() == {told}
+        if place in sizes:
+            assert counts(slots).keys() == {place}
         else:
-            assert "whole node" in told
+            assert "whole node" in place
             assert len(counts(slots)) == 1
             assert sum(len(slot.devices) for slot in slots) == sizes[slots[0].node]
 
@@ -217,12 +219,12 @@ def _final_nodes(scenario: Any, outcome: Outcome, wanted: dict[str, str]) -> Non
 def _final_shape(scenario: Any, outcome: Outcome, wanted: dict[str, str]) -> None:
     """'3 replicas on one node', 'other node': who is whole on a node, and not on another's."""
     taken: set[str] = set()
-    for job, told in wanted.items():
+    for job, shape in wanted.items():
         on = set(counts(outcome.placements[job]))
-        assert len(on) == 1, f"{job} is on {on}, not: {told}"
+        assert len(on) == 1, f"{job} is on {on}, not: {shape}"
         assert not on & taken, f"{job} shares a node"
         taken |= on
-        words = told.split()
+        words = shape.split()
         if words[0].isdigit():
             assert len(outcome.placements[job]) == int(words[0])
 
@@ -231,18 +233,18 @@ def _still_running(scenario: Any, outcome: Outcome, names: Sequence[str]) -> Non
     assert not {*outcome.victims, *outcome.gave_up} & set(names)
 
 
-def _invariant(scenario: Any, outcome: Outcome, told: str) -> None:
-    """Whatever it says: gangs are whole, and no device is given away twice."""
+def _invariant(scenario: Any, outcome: Outcome, text: str) -> None:
+    """In every scenario: gangs are whole, and no device is given away twice."""
     world = outcome.history.world
-    for job, found in {**outcome.starts, **outcome.claims}.items():
+    for job, fitted in {**outcome.starts, **outcome.claims}.items():
         spec = world.jobs[job].spec
         elastic = any(role.min_replicas is not None for role in spec.roles)
-        assert elastic or len(found.placement) == spec.size
+        assert elastic or len(fitted.placement) == spec.size
     taken: dict[tuple[str, int], str] = {}
-    for job, found in outcome.starts.items():
-        for slot in found.placement:
+    for job, fitted in outcome.starts.items():
+        for slot in fitted.placement:
             for device in slot.devices:
-                assert taken.setdefault((slot.node, device), job) == job or found.shares
+                assert taken.setdefault((slot.node, device), job) == job or fitted.shares
 
 
 def _not_admitted(scenario: Any, outcome: Outcome, names: Sequence[str]) -> None:
@@ -255,8 +257,8 @@ def _admitted_any_of(scenario: Any, outcome: Outcome, sets: Sequence[Sequence[st
 
 def _replicas(scenario: Any, outcome: Outcome, wanted: dict[str, int]) -> None:
     """How many ranks each gets that starts now."""
-    found = {**outcome.starts, **outcome.claims}
-    assert {job: len(found[job].placement) for job in wanted} == wanted
+    fitted = {**outcome.starts, **outcome.claims}
+    assert {job: len(fitted[job].placement) for job in wanted} == wanted
 
 
 def _given_back(scenario: Any, outcome: Outcome, wanted: dict[str, int]) -> None:
@@ -266,18 +268,18 @@ def _given_back(scenario: Any, outcome: Outcome, wanted: dict[str, int]) -> None
 
 def _devices(scenario: Any, outcome: Outcome, wanted: dict[str, dict[str, list[int]]]) -> None:
     for job, on in wanted.items():
-        found: dict[str, set[int]] = {}
+        devices_of: dict[str, set[int]] = {}
         for slot in outcome.placements[job]:
-            found.setdefault(slot.node, set()).update(slot.devices)
-        assert found == {node: set(devices) for node, devices in on.items()}
+            devices_of.setdefault(slot.node, set()).update(slot.devices)
+        assert devices_of == {node: set(devices) for node, devices in on.items()}
 
 
 def _nodes_used(scenario: Any, outcome: Outcome, wanted: dict[str, int]) -> None:
-    found = {job: len(counts(outcome.placements[job])) for job in wanted}
-    assert found == wanted
+    used = {job: len(counts(outcome.placements[job])) for job in wanted}
+    assert used == wanted
 
 
-def _no_check(scenario: Any, outcome: Outcome, told: Any) -> None:
+def _no_check(scenario: Any, outcome: Outcome, text: Any) -> None:
     """A remark for the reader."""
 
 

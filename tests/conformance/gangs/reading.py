@@ -6,41 +6,39 @@ for everything. Half a GPU in such a scenario becomes a rank that shares a devic
 
 from typing import Any, NamedTuple
 
-from controlplane.model import (
+from adapters.simulated_cluster.workload import Workload, hints_of
+from controlplane.model.cluster import NodeInfo
+from controlplane.model.policy import (
+    FlavorQuota,
+    Policy,
+    Preempt,
+    Queue,
+    Reclaim,
+    WithinQueue,
+)
+from controlplane.model.spec import (
     DoneWhen,
     JobSpec,
-    NodeInfo,
     Repair,
     Role,
     Scheduling,
     StartPolicy,
     TopologyAsk,
-    Workload,
-)
-from controlplane.sharing import (
-    Discipline,
-    FlavorQuota,
-    Policy,
-    Preempt,
-    Queue,
-    QuotaModel,
-    Reclaim,
-    WithinQueue,
 )
 
 FOREVER_S = 1e8
 
-# Where a scenario says nothing, whoever fits may go ahead.
+# Where a scenario names no discipline, any job that fits may go ahead.
 DISCIPLINES = {
-    None: Discipline.FIFO_FIT,
-    "strict_fifo": Discipline.STRICT_FIFO,
-    "best_effort": Discipline.FIFO_FIT,
-    "easy_backfill": Discipline.EASY_BACKFILL,
-    "conservative_backfill": Discipline.CONSERVATIVE_BACKFILL,
-    "sjf": Discipline.STRICT_SHORTEST,
-    "shortest_job_first": Discipline.STRICT_SHORTEST,
-    "sjf_fit": Discipline.SHORTEST_FIT,
-    "attained_service": Discipline.LEAST_ATTAINED_FIT,
+    None: "fit",
+    "strict_fifo": "fifo",
+    "best_effort": "fit",
+    "easy_backfill": "easy",
+    "conservative_backfill": "conservative",
+    "sjf": "sjf",
+    "shortest_job_first": "sjf",
+    "sjf_fit": "sjffit",
+    "attained_service": "las",
 }
 
 
@@ -52,61 +50,61 @@ class OneJob(NamedTuple):
 
 
 def policy(scenario: dict[str, Any]) -> Policy:
-    said = scenario["policy"]
+    given = scenario["policy"]
     return Policy(
-        discipline=DISCIPLINES[said.get("queueing")],
-        model=QuotaModel(said.get("model", QuotaModel.CLASSIC)),
-        strategies=tuple(said.get("strategies", ("final", "initial"))),
-        preempt=preempt(said.get("preempt")) or Preempt(),
+        discipline=DISCIPLINES[given.get("queueing")],
+        model=given.get("model", "quota_classic"),
+        strategies=tuple(given.get("strategies", ("final", "initial"))),
+        preempt=preempt(given.get("preempt")) or Preempt(),
         levels=tuple(scenario.get("levels", ("rack",))),
         packing={"binpack": "pack", "bin_pack": "pack"}.get(
-            said.get("packing", "pack"), said.get("packing", "pack")
+            given.get("packing", "pack"), given.get("packing", "pack")
         ),
-        protected_s=float(said.get("min_runtime", 0.0)),
-        consolidate=said.get("consolidate", False),
-        ageing_per_hour=float(said.get("ageing_per_hour", 0.0)),
+        protected_s=float(given.get("min_runtime", 0.0)),
+        consolidate=given.get("consolidate", False),
+        ageing_per_hour=float(given.get("ageing_per_hour", 0.0)),
     )
 
 
-def preempt(said: dict[str, Any] | None) -> Preempt | None:
-    if said is None:
+def preempt(given: dict[str, Any] | None) -> Preempt | None:
+    if given is None:
         return None
-    borrow = said.get("borrow")
+    borrow = given.get("borrow")
     return Preempt(
-        within_queue=WithinQueue(said.get("within_queue", "never")),
-        reclaim=Reclaim(said.get("reclaim", "never")),
+        within_queue=WithinQueue(given.get("within_queue", "never")),
+        reclaim=Reclaim(given.get("reclaim", "never")),
         borrow_below=None if not borrow else borrow.get("max_priority", 0),
     )
 
 
 def queues(scenario: dict[str, Any]) -> list[Queue]:
-    found = [
+    queues_ = [
         Queue(_cohort(cohort["id"]), parent=_cohort(cohort.get("parent")),
               nominal=cohort.get("nominal"), borrow_max=cohort.get("borrow_limit"),
               lend_max=cohort.get("lend_limit"), weight=cohort.get("weight", 1.0))
         for cohort in scenario.get("cohorts", ())
     ]  # fmt: skip
-    for said in scenario["queues"]:
+    for given in scenario["queues"]:
         flavors = tuple(
             FlavorQuota(f["id"], f.get("nominal", 0), f.get("borrow_limit"), f.get("lend_limit"))
-            for f in said.get("flavors", ())
+            for f in given.get("flavors", ())
         )
-        found.append(
+        queues_.append(
             Queue(
-                name=said["id"],
-                gpus_max=said.get("limit"),
-                parent=said.get("parent") or _cohort(said.get("cohort")),
-                nominal=said.get("nominal"),
-                borrow_max=said.get("borrow_limit"),
-                lend_max=said.get("lend_limit"),
-                weight=said.get("weight", 1.0),
-                rank=said.get("queue_priority", 0),
+                name=given["id"],
+                gpus_max=given.get("limit"),
+                parent=given.get("parent") or _cohort(given.get("cohort")),
+                nominal=given.get("nominal"),
+                borrow_max=given.get("borrow_limit"),
+                lend_max=given.get("lend_limit"),
+                weight=given.get("weight", 1.0),
+                rank=given.get("queue_priority", 0),
                 flavors=flavors,
-                discipline=DISCIPLINES[said["queueing"]] if "queueing" in said else None,
-                preempt=preempt(said.get("preempt")),
+                discipline=DISCIPLINES[given["queueing"]] if "queueing" in given else None,
+                preempt=preempt(given.get("preempt")),
             )
         )
-    return found
+    return queues_
 
 
 def _cohort(name: str | None) -> str:
@@ -114,24 +112,24 @@ def _cohort(name: str | None) -> str:
 
 
 def nodes(scenario: dict[str, Any]) -> list[NodeInfo]:
-    found = []
-    for said in scenario["nodes"]:
-        taints = said.get("taints", [said["taint"]] if "taint" in said else [])
-        labels = dict(said.get("labels", {}))
-        if "flavor" in said:
-            labels["flavor"] = said["flavor"]
-        found.append(
+    nodes_ = []
+    for given in scenario["nodes"]:
+        taints = given.get("taints", [given["taint"]] if "taint" in given else [])
+        labels = dict(given.get("labels", {}))
+        if "flavor" in given:
+            labels["flavor"] = given["flavor"]
+        nodes_.append(
             NodeInfo(
-                name=said["id"],
-                gpus=said["gpus"],
-                gpu_memory_mib=said.get("gpu_memory_mib", 0),
+                name=given["id"],
+                gpus=given["gpus"],
+                gpu_memory_mib=given.get("gpu_memory_mib", 0),
                 labels=labels,
-                path=tuple(said.get("path", ())),
+                path=tuple(given.get("path", ())),
                 taints=tuple(taints),
             )
         )
-    if found:
-        return found
+    if nodes_:
+        return nodes_
     everything = [*scenario["running"], *scenario["pending"]]
     room = sum(-(-j["gpus"] // 1) * j["replicas"] * j.get("copies", 1) for j in everything)
     flavors = sorted({f["id"] for q in scenario["queues"] for f in q.get("flavors", ())})
@@ -143,31 +141,31 @@ def nodes(scenario: dict[str, Any]) -> list[NodeInfo]:
 
 def jobs(scenario: dict[str, Any], key: str) -> list[OneJob]:
     groups: dict[str, int] = {}
-    for said in [*scenario["running"], *scenario["pending"]]:
-        if "group" in said:
-            groups[said["group"]] = groups.get(said["group"], 0) + 1
-    found = []
-    for said in scenario[key]:
-        copies = said.get("copies", 1)
-        spec = job_spec(said, scenario["policy"], groups)
-        arrival = max(said.get("member_arrivals", [said.get("arrival", 0)]))
+    for given in [*scenario["running"], *scenario["pending"]]:
+        if "group" in given:
+            groups[given["group"]] = groups.get(given["group"], 0) + 1
+    jobs_ = []
+    for given in scenario[key]:
+        copies = given.get("copies", 1)
+        spec = job_spec(given, scenario["policy"], groups)
+        arrival = max(given.get("member_arrivals", [given.get("arrival", 0)]))
         for copy in range(copies):
-            name = said["id"] if copies == 1 else f"{said['id']}#{copy}"
-            found.append(OneJob(name, float(arrival), spec, said))
-    return found
+            name = given["id"] if copies == 1 else f"{given['id']}#{copy}"
+            jobs_.append(OneJob(name, float(arrival), spec, given))
+    return jobs_
 
 
-def job_spec(said: dict[str, Any], how: dict[str, Any], groups: dict[str, int]) -> JobSpec:
-    replicas, gpus = said["replicas"], said["gpus"]
+def job_spec(given: dict[str, Any], how: dict[str, Any], groups: dict[str, int]) -> JobSpec:
+    replicas, gpus = given["replicas"], given["gpus"]
     whole, part = int(gpus), round((gpus - int(gpus)) * 1000)
-    fewest = said.get("min", replicas)
-    if said.get("gang") is False:
+    fewest = given.get("min", replicas)
+    if given.get("gang") is False:
         fewest = 1
-    elastic = {"min_replicas": fewest, "max_replicas": said.get("max", replicas)}
+    elastic = {"min_replicas": fewest, "max_replicas": given.get("max", replicas)}
     roles = [
         Role(name="worker", replicas=replicas, gpus=whole,
-             node=said.get("node", ""), devices=tuple(said.get("devices", ())),
-             gpu_memory_mib=said.get("gpu_memory_mib", 0),
+             node=given.get("node", ""), devices=tuple(given.get("devices", ())),
+             gpu_memory_mib=given.get("gpu_memory_mib", 0),
              **(elastic if fewest < replicas else {}))
     ]  # fmt: skip
     if part:
@@ -183,35 +181,35 @@ def job_spec(said: dict[str, Any], how: dict[str, Any], groups: dict[str, int]) 
     return JobSpec(
         roles=tuple(roles),
         done_when=DoneWhen(roles[0].name),
-        queue=said["queue"],
-        priority=said.get("priority", 0),
+        queue=given["queue"],
+        priority=given.get("priority", 0),
         start_timeout_s=how.get("ready_timeout", 1e8),
         start=start,
-        workload=Workload(duration_s=said.get("runtime", FOREVER_S)),
+        hints=hints_of(Workload(duration_s=given.get("runtime", FOREVER_S))),
         scheduling=Scheduling(
-            topology=_topology(said.get("topology", {})),
-            selector=said.get("selector", said.get("node_selector", {})),
-            tolerates=tuple(said.get("tolerates", ())),
-            flavors=tuple(said.get("flavors", ())),
-            preemptible=said.get("preemptible", True),
-            away_priority=said.get("away_priority"),
-            group=said.get("group", ""),
-            group_size=groups.get(said.get("group", ""), 0),
-            members_missing=replicas - said.get("members_submitted", replicas),
-            estimate_s=said.get("estimate", said.get("runtime")),
-            checkpoint_every_s=said.get("checkpoint_every"),
+            topology=_topology(given.get("topology", {})),
+            selector=given.get("selector", given.get("node_selector", {})),
+            tolerates=tuple(given.get("tolerates", ())),
+            flavors=tuple(given.get("flavors", ())),
+            preemptible=given.get("preemptible", True),
+            away_priority=given.get("away_priority"),
+            group=given.get("group", ""),
+            group_size=groups.get(given.get("group", ""), 0),
+            members_missing=replicas - given.get("members_submitted", replicas),
+            estimate_s=given.get("estimate", given.get("runtime")),
+            checkpoint_every_s=given.get("checkpoint_every"),
             repair=Repair.REPLACE,
             recovery_timeout_s=how.get("stale_grace", 1_800.0),
         ),
     )
 
 
-def _topology(said: dict[str, Any]) -> TopologyAsk:
-    part = said.get("slice", {})
+def _topology(given: dict[str, Any]) -> TopologyAsk:
+    part = given.get("slice", {})
     return TopologyAsk(
-        required=said.get("required", ""),
-        preferred=said.get("preferred", ""),
-        exclusive=said.get("exclusive", False),
+        required=given.get("required", ""),
+        preferred=given.get("preferred", ""),
+        exclusive=given.get("exclusive", False),
         slice_level=part.get("level", ""),
         slice_size=part.get("size", 0),
     )

@@ -5,24 +5,25 @@ from typing import Any
 
 import pytest
 
-from adapters.instant_cluster import InstantCluster
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.engine import Answer, Engine, EngineOptions
-from controlplane.image import Receipt
-from controlplane.job import ACTIVE, Phase
-from controlplane.model import Cause
-from controlplane.queries import why
-from controlplane.sharing import Queue
-from controlplane.world import World
-from simulator.virtual_time import VirtualTime
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from controlplane.decisions.step import Answer
+from controlplane.engine import Engine, EngineOptions
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.failures import Cause
+from controlplane.model.phases import ACTIVE, Phase
+from controlplane.model.policy import Queue
+from controlplane.queries.queries import why
+from controlplane.state.image import Receipt
+from controlplane.state.world import World
+from simulator.kernel.virtual_time import VirtualTime
 from tests.conformance.gangs.history import ELSEWHERE, History, counts
 from tests.conformance.gangs.one_cycle import same_but_for_ids
 from tests.conformance.gangs.reading import OneJob
+from tests.instant_cluster import InstantCluster
 
-# Whoever evicts more often than this will do so for ever.
+# A scheduler that evicts more often than this will do so for ever.
 PREEMPTIONS_MAX = 1_000
 
 
@@ -81,7 +82,7 @@ class Story:
                 fields = {k: event[k] for k in Queue.__struct_fields__ if k in event}
                 self.engine.submit(c.DefineQueue(queue=Queue(**{**_fields(known), **fields})))
             case other:
-                raise AssertionError(f"nobody knows what {other} is")
+                raise AssertionError(f"there is no reader for {other}")
 
     def _horizon(self) -> float:
         jobs = self.history.waiting
@@ -155,8 +156,10 @@ def _check_at(scenario: Any, story: Story, at: float, wanted: dict[str, Any]) ->
             case "pending":
                 assert {world.jobs[job].phase for job in value} <= {Phase.QUEUED}
             case "victims":
-                found = story.preemptions(at)
-                assert sorted(found) == sorted(value) or same_but_for_ids(scenario, found, value)
+                preempted = story.preemptions(at)
+                assert sorted(preempted) == sorted(value) or same_but_for_ids(
+                    scenario, preempted, value
+                )
             case job:
                 attempt = world.jobs[job].attempt
                 assert world.jobs[job].phase in ACTIVE
@@ -164,8 +167,8 @@ def _check_at(scenario: Any, story: Story, at: float, wanted: dict[str, Any]) ->
 
 
 def _start(scenario: Any, story: Story, wanted: dict[str, float]) -> None:
-    found = {job: story.times(e.GangPlaced, job)[:1] for job in wanted}
-    assert found == {job: [pytest.approx(at)] for job, at in wanted.items()}
+    placed = {job: story.times(e.GangPlaced, job)[:1] for job in wanted}
+    assert placed == {job: [pytest.approx(at)] for job, at in wanted.items()}
 
 
 def _not_started_before(scenario: Any, story: Story, wanted: dict[str, float]) -> None:
@@ -195,19 +198,19 @@ def _requeued_at(scenario: Any, story: Story, wanted: Sequence[float]) -> None:
 
 
 def _deactivated_at(scenario: Any, story: Story, wanted: float) -> None:
-    found = [
+    times = [
         r.at for r in story.happened
         if isinstance(r.event, e.JobSuspended) and r.event.reason == "deactivated"
     ]  # fmt: skip
-    assert found == [pytest.approx(wanted)]
+    assert times == [pytest.approx(wanted)]
 
 
 def _pending(scenario: Any, story: Story, wanted: dict[str, str]) -> None:
     world = story.engine.world
     for job, code in wanted.items():
         assert world.jobs[job].phase is Phase.QUEUED, world.jobs[job].phase
-        told = [reason.code for reason in why(world, world.jobs[job]).reasons]
-        assert code in told, f"{job} waits for {told}, not {code}"
+        codes = [reason.code for reason in why(world, world.jobs[job]).reasons]
+        assert code in codes, f"{job} waits for {codes}, not {code}"
 
 
 def _total_preemptions(scenario: Any, story: Story, wanted: int) -> None:
@@ -229,12 +232,12 @@ def _admitted(scenario: Any, story: Story, wanted: Sequence[str]) -> None:
 
 
 def _victims(scenario: Any, story: Story, wanted: Sequence[str]) -> None:
-    found = story.preemptions()
-    assert sorted(found) == sorted(wanted) or same_but_for_ids(scenario, found, wanted)
+    preempted = story.preemptions()
+    assert sorted(preempted) == sorted(wanted) or same_but_for_ids(scenario, preempted, wanted)
 
 
-def _invariant(scenario: Any, story: Story, told: str) -> None:
-    """Whatever it says: the world's own invariants hold after every event."""
+def _invariant(scenario: Any, story: Story, text: str) -> None:
+    """In every scenario: the world's own invariants hold after every event."""
     world = World()
     for recorded in story.log.events:
         world.apply(recorded)
@@ -242,8 +245,8 @@ def _invariant(scenario: Any, story: Story, told: str) -> None:
 
 
 def _end(scenario: Any, story: Story, wanted: dict[str, float]) -> None:
-    found = {job: story.times(e.JobSucceeded, job)[-1:] for job in wanted}
-    assert found == {job: [pytest.approx(at)] for job, at in wanted.items()}
+    ended = {job: story.times(e.JobSucceeded, job)[-1:] for job in wanted}
+    assert ended == {job: [pytest.approx(at)] for job, at in wanted.items()}
 
 
 def _makespan(scenario: Any, story: Story, wanted: float) -> None:
@@ -256,7 +259,7 @@ def _order(scenario: Any, story: Story, wanted: Sequence[str]) -> None:
     assert [job for job in dict.fromkeys(placed) if job in wanted] == list(wanted)
 
 
-def _no_check(scenario: Any, story: Story, told: Any) -> None:
+def _no_check(scenario: Any, story: Story, text: Any) -> None:
     """A remark for the reader."""
 
 

@@ -1,12 +1,12 @@
-"""Scenarios of single pods: what their containers are told, their names, labels and restarts."""
+"""Scenarios of single pods: the environment of their containers, their names, labels and restarts."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
-from adapters.kubernetes.objects import Rendering
-from adapters.kubernetes.site import Site
+from adapters.kubernetes.render.objects import Rendering
+from adapters.kubernetes.render.site import Site
 from tests.conformance.kubeflow import manifests
 from tests.conformance.kubeflow.expecting import require_known, require_word
 from tests.conformance.kubeflow.shorthand import (
@@ -46,15 +46,15 @@ def _environment(kind: str, given: Mapping[str, Any], expect: Mapping[str, Any])
     rendered = _rendering(kind, given)
     pod = rendered.pod(rank_called(rendered, given["pod"]))
     speaker, sidecar = pod["spec"]["containers"]
-    told = {**expect.get("env", {}), **expect.get("env_contains", {})}
-    compare_env(speaker, told)
+    expected = {**expect.get("env", {}), **expect.get("env_contains", {})}
+    compare_env(speaker, expected)
     lacks(speaker, (*expect.get("absent", ()), *expect.get("env_absent", ())))
     if "container" in expect:
         require_word("container", expect["container"], (f"{speaker['name']} only",))
-        lacks(sidecar, told)
+        lacks(sidecar, expected)
     if "containers" in expect:
         require_word("containers", expect["containers"], ("all",))
-        compare_env(sidecar, told)
+        compare_env(sidecar, expected)
     labels = {**expect.get("labels", {}), **expect.get("labels_superset", {})}
     assert labels.items() <= pod["metadata"]["labels"].items()
     if "init_containers" in expect:
@@ -77,24 +77,24 @@ def _rendering(kind: str, given: Mapping[str, Any]) -> Rendering:
 def _spelt(value: Any) -> Any:
     """A field as a manifest spells it: text for nprocPerNode, key and value for rdzvConf."""
     if isinstance(value, dict):
-        found = dict(value)
-        if "rdzvConf" in found:
-            found["rdzvConf"] = [{"key": key, "value": text} for key, text in found["rdzvConf"]]
-        if isinstance(found.get("metrics"), str):
-            resource = {"name": found["metrics"], "target": {"type": "Utilization"}}
-            found["metrics"] = [{"type": "Resource", "resource": resource}]
-        return found
+        policy = dict(value)
+        if "rdzvConf" in policy:
+            policy["rdzvConf"] = [{"key": key, "value": text} for key, text in policy["rdzvConf"]]
+        if isinstance(policy.get("metrics"), str):
+            resource = {"name": policy["metrics"], "target": {"type": "Utilization"}}
+            policy["metrics"] = [{"type": "Resource", "resource": resource}]
+        return policy
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _is_an_error(kind: str, given: Mapping[str, Any]) -> None:
-    """A rank that the gang does not have is told nothing."""
+    """A rank that the gang does not have gets no environment."""
     require_known(given, ("pod_index",))
     rendered = _rendering(kind, {"workers": 1})
     with pytest.raises((IndexError, TypeError, ValueError)):
-        rendered.told(given["pod_index"])
+        rendered.environment(given["pod_index"])
     with pytest.raises(IndexError):
-        rendered.told(1)
+        rendered.environment(1)
 
 
 def _restart_policy(kind: str, given: Mapping[str, Any], expect: Mapping[str, Any]) -> None:
@@ -105,8 +105,8 @@ def _restart_policy(kind: str, given: Mapping[str, Any], expect: Mapping[str, An
         replica["template"]["spec"]["restartPolicy"] = asked
     rendered = rendering(manifests.job(kind, {"Worker": replica}))
     assert rendered.pod(0)["spec"]["restartPolicy"] == expect["pod_restartPolicy"]
-    told = [notice.reason for notice in rendered.notices()]
-    assert told == ([expect["event_reason"]] if expect.get("event_reason") else [])
+    reasons = [notice.reason for notice in rendered.notices()]
+    assert reasons == ([expect["event_reason"]] if expect.get("event_reason") else [])
 
 
 def _metadata(kind: str, given: Mapping[str, Any], expect: Mapping[str, Any]) -> None:
@@ -115,7 +115,7 @@ def _metadata(kind: str, given: Mapping[str, Any], expect: Mapping[str, Any]) ->
     operator = "training.kubeflow.org/job-name"
     replica = manifests.replica(kind)
     replica["template"]["metadata"] = {
-        "labels": {**labels, operator: "somebody-else"},
+        "labels": {**labels, operator: "another-operator"},
         "annotations": given.get("template_annotations", {}),
     }
     metadata = rendering(manifests.job(kind, {"Worker": replica})).pod(0)["metadata"]
@@ -127,8 +127,8 @@ def _metadata(kind: str, given: Mapping[str, Any], expect: Mapping[str, Any]) ->
 def needs_tf_config(scenario: Scenario) -> None:
     require_known(scenario["expect"], ("distributed",))
     rendered = _rendering("TFJob", scenario["given"])
-    told = env_of(rendered.pod(0)["spec"]["containers"][0])
-    assert ("TF_CONFIG" in told) == scenario["expect"]["distributed"]
+    env = env_of(rendered.pod(0)["spec"]["containers"][0])
+    assert ("TF_CONFIG" in env) == scenario["expect"]["distributed"]
 
 
 def elastic_env(scenario: Scenario) -> None:
@@ -149,12 +149,12 @@ def create_job(scenario: Scenario) -> None:
 
 
 def _autoscaler(rendered: Rendering, expect: Mapping[str, Any]) -> None:
-    found = rendered.autoscalers()
-    assert len(found) == 1, found
-    spec = found[0]["spec"]
+    autoscalers = rendered.autoscalers()
+    assert len(autoscalers) == 1, autoscalers
+    spec = autoscalers[0]["spec"]
     target = f"{spec['scaleTargetRef']['kind']}/{spec['scaleTargetRef']['name']}"
     ours = {
-        "name": found[0]["metadata"]["name"],
+        "name": autoscalers[0]["metadata"]["name"],
         "minReplicas": spec["minReplicas"],
         "maxReplicas": spec["maxReplicas"],
         "target": target,

@@ -2,7 +2,7 @@
 
 The engine is the real one, on virtual time and a log in memory. What the control plane wants is
 worked out and carried out by the real plan, and what it hears is read by the real sightings; only
-the store of objects is pretended. Nothing happens in it by itself: pods change when a test says so.
+the store of objects is pretended. Nothing happens in it by itself: a test changes the pods.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,24 +10,31 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from adapters.kubernetes.kubernetes_events import notices_of_plan
-from adapters.kubernetes.marks import JOB_ID, is_terminating, labels_of, mark_of, name_of
-from adapters.kubernetes.objects import Rendering
-from adapters.kubernetes.plan import Conflict, Plan, Ref, plan, sweep
-from adapters.kubernetes.pods import Notice
-from adapters.kubernetes.sightings import blocked, reports
-from adapters.kubernetes.site import Site
-from adapters.kubernetes.wishes import is_ending, is_over
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import Killed, SimpyClock, as_process
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.effects import Effect, Survey
-from controlplane.engine import Answer, Engine, EngineOptions
-from controlplane.job import Job
+from adapters.clocks.simpy_clock import Killed, SimpyClock, as_process
+from adapters.kubernetes.observe.labels import (
+    JOB_ID,
+    is_terminating,
+    labels_of,
+    name_of,
+)
+from adapters.kubernetes.observe.pod_status import blocked, reports
+from adapters.kubernetes.operator.event_reasons import notices_of_plan
+from adapters.kubernetes.reconcile.desired_pods import is_ending, is_over
+from adapters.kubernetes.reconcile.plan import ObjectConflict, Plan, Ref, plan
+from adapters.kubernetes.render.objects import Rendering
+from adapters.kubernetes.render.pods import Notice
+from adapters.kubernetes.render.site import Site
+from adapters.logs.memory_log import MemoryLog
+from controlplane.decisions.step import Answer
+from controlplane.engine import Engine, EngineOptions
 from controlplane.kinds.kind import Submission
-from controlplane.model import NodeInfo
-from simulator.virtual_time import VirtualTime
+from controlplane.lifecycle.effects import Effect, Survey
+from controlplane.lifecycle.job import Job
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.cluster import NodeInfo
+from simulator.kernel.virtual_time import VirtualTime
+from tests.adapters.kubernetes.jobs import is_empty
 from tests.conformance.kubeflow.manifests import kind_named
 
 JOB = "01TESTJOB"
@@ -42,7 +49,7 @@ class Done(Struct):
     created: list[dict[str, Any]] = field(default_factory=list)
     deleted: list[Ref] = field(default_factory=list)
     patched: list[Ref] = field(default_factory=list)
-    conflicts: list[Conflict] = field(default_factory=list)
+    conflicts: list[ObjectConflict] = field(default_factory=list)
 
     def created_names(self, kind: str) -> list[str]:
         return sorted(name_of(each) for each in self.created if each["kind"] == kind)
@@ -91,19 +98,19 @@ class Store:
 
 def merged(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     """A JSON merge patch, applied."""
-    found = dict(document)
+    result = dict(document)
     for key, value in patch.items():
         if value is None:
-            found.pop(key, None)
-        elif isinstance(value, dict) and isinstance(found.get(key), dict):
-            found[key] = merged(found[key], value)
+            result.pop(key, None)
+        elif isinstance(value, dict) and isinstance(result.get(key), dict):
+            result[key] = merged(result[key], value)
         else:
-            found[key] = value
-    return found
+            result[key] = value
+    return result
 
 
 class PodCluster:
-    """The Cluster port. While `frozen`, nothing is done and nothing is told of pods."""
+    """The Cluster port. While `frozen`, nothing is done and no pod is reported."""
 
     def __init__(self) -> None:
         self.frozen = True
@@ -130,8 +137,8 @@ class Bench:
         self.site = site or Site()
         self.done = Done()
         self.job: Job | None = None
-        # What people were told of things made and deleted.
-        self.told: list[Notice] = []
+        # The notices of objects that were created and deleted.
+        self.notices: list[Notice] = []
         self.engine = self._start()
 
     # ------------------------------------------------------------------ time
@@ -194,11 +201,11 @@ class Bench:
 
     def look(self) -> Job | None:
         """The job as it is now; the last that was seen of it is kept when it is removed."""
-        found = self.engine.world.jobs.get(JOB)
-        self.job = found or self.job
-        return found
+        job = self.engine.world.jobs.get(JOB)
+        self.job = job or self.job
+        return job
 
-    def tell(self, **news: Any) -> None:
+    def report(self, **news: Any) -> None:
         """Reports about ranks of the current attempt, whatever pods there are."""
         job = self.look()
         assert job is not None
@@ -210,8 +217,8 @@ class Bench:
                 assert rank is not None
                 run = by_run.setdefault(job.attempt.ranks[rank].incarnation, {})
                 run.setdefault(what, []).append(entry)
-        for incarnation, told in by_run.items():
-            fields = {what: tuple(entries) for what, entries in told.items()}
+        for incarnation, entries_by_kind in by_run.items():
+            fields = {what: tuple(entries) for what, entries in entries_by_kind.items()}
             self.ask(
                 c.ReportRanks(
                     job=JOB, attempt=job.attempt.number, incarnation=incarnation, **fields
@@ -224,16 +231,16 @@ class Bench:
         return Rendering(job, self.kind, self.site)
 
     def reconcile(self) -> Done:
-        """Looks at the pods, tells, and does what is wanted, until nothing is left to do."""
+        """Observes the pods, reports, and carries out what is wanted, until nothing is left to do."""
         self.settle()
         for _ in range(50):
-            told = self._tell_pods()
+            reported = self._report_pods()
             planned = self._carry_out()
-            if not told and not planned:
+            if not reported and not planned:
                 return self.done
         raise AssertionError("the cluster and the control plane do not come to rest")
 
-    def _tell_pods(self) -> bool:
+    def _report_pods(self) -> bool:
         job = self.look()
         if job is None:
             return False
@@ -246,17 +253,23 @@ class Bench:
     def _carry_out(self) -> bool:
         job = self.look()
         if job is None:
-            left = sweep(self.store.objects, lambda job: job in self.engine.world.jobs)
+            left = [
+                ref
+                for ref, document in self.store.objects.items()
+                if (owner := labels_of(document).get(JOB_ID, "")) not in self.engine.world.jobs
+                and owner
+                and not is_terminating(document)
+            ]
             self.store.carry_out(Plan([], left, [], []), self.done)
             return bool(left)
         planned = plan(self.rendering(), self.store.objects, lambda: ("private", "public"))
         new = [each for each in planned.conflicts if each not in self.done.conflicts]
         planned.conflicts[:] = new
         self.store.carry_out(planned, self.done)
-        self.told += notices_of_plan(planned)
+        self.notices += notices_of_plan(planned)
         for report in blocked(job, planned.conflicts):
             self.ask(report)
-        return not planned.is_empty or bool(planned.conflicts)
+        return not is_empty(planned) or bool(planned.conflicts)
 
     def recorded(self, after: int = 0) -> list[e.Recorded]:
         return [each for each in self.log.events if each.position > after]
@@ -273,4 +286,4 @@ def is_of_job(document: dict[str, Any]) -> bool:
     return labels_of(document).get(JOB_ID) == JOB
 
 
-__all__ = ["JOB", "NODES", "Bench", "Done", "Store", "is_of_job", "mark_of"]
+__all__ = ["JOB", "NODES", "Bench", "Done", "Store", "is_of_job"]

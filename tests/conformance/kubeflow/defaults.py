@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from controlplane.kinds.findings import Findings
+from controlplane.kinds.manifest.validation import Findings
 from tests.conformance.kubeflow import manifests
 from tests.conformance.kubeflow.admission import SPEC_FIELDS, listed_document, needed, read_form
 from tests.conformance.kubeflow.shorthand import ROLES

@@ -24,7 +24,7 @@ def _finished_without_a_time(scenario: Scenario) -> bool:
     return ended and "completionTime" not in status
 
 
-def _told_to_go(scenario: Scenario) -> bool:
+def _asked_to_leave(scenario: Scenario) -> bool:
     """A restartable replica that is being deleted, of a kind that calls the whole job failed."""
     if scenario["when"] != "one reconcile" or "recommended" in scenario:
         return False
@@ -40,13 +40,13 @@ def _port_is_missing(scenario: Scenario) -> bool:
 
 
 def _restarted_in_place_after_a_permanent_exit(scenario: Scenario) -> bool:
-    told = str(scenario["given"].get("chief_container", ""))
-    return told.startswith("running, last termination") and scenario["expect"]["state"] == "Failed"
+    chief = str(scenario["given"].get("chief_container", ""))
+    return chief.startswith("running, last termination") and scenario["expect"]["state"] == "Failed"
 
 
 DIFFERENCES: tuple[Difference, ...] = (
     Difference("A finished job always has its completion time", _finished_without_a_time),
-    Difference("A replica that is told to go has not failed", _told_to_go),
+    Difference("A replica that is asked to leave has not failed", _asked_to_leave),
     Difference("The framework's port is never missing", _port_is_missing),
     Difference("A container that runs is running", _restarted_in_place_after_a_permanent_exit),
 )

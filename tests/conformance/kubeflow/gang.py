@@ -1,15 +1,15 @@
-"""Scenarios of gang scheduling: what a pod group says, and that it is written only when it changes."""
+"""Scenarios of gang scheduling: the content of a pod group, and that it is written only when it changes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from adapters.kubernetes.gang_schedulers import PLUGINS, VOLCANO
-from adapters.kubernetes.plan import Ref
-from adapters.kubernetes.site import Site
-from controlplane.kinds.kind import Gang
-from controlplane.kinds.pod_group import PodGroup, pod_group
-from controlplane.model import Exit
-from controlplane.quantities import parse
+from adapters.kubernetes.reconcile.plan import Ref
+from adapters.kubernetes.render.pod_group import PLUGINS, VOLCANO
+from adapters.kubernetes.render.site import Site
+from controlplane.kinds.kind import GangContext
+from controlplane.kinds.manifest.pod_group import PodGroup, pod_group
+from controlplane.model.failures import Exit
+from controlplane.model.quantities import parse
 from tests.conformance.kubeflow import manifests
 from tests.conformance.kubeflow.expecting import require_known
 from tests.conformance.kubeflow.lives import begun
@@ -24,7 +24,7 @@ def group_of(scenario: Scenario, **more: Any) -> PodGroup:
     given = scenario["given"]
     kind = "MPIJob" if scenario["kind"] == "MPIJob" else "TFJob"
     submission = manifests.understood(_document(kind, scenario["api"], given))
-    gang = Gang(submission.namespace, submission.name, submission.spec)
+    gang = GangContext(submission.namespace, submission.name, submission.spec)
     classes = given.get("priorityClasses")
     return pod_group(gang, classes if isinstance(classes, dict) else None, **more)
 
@@ -32,11 +32,11 @@ def group_of(scenario: Scenario, **more: Any) -> PodGroup:
 def _document(kind: str, version: str, given: Mapping[str, Any]) -> dict[str, Any]:
     roles = {}
     for key, role in ROLES.items():
-        told = given.get(key)
-        if isinstance(told, dict):
-            roles[role] = _replica(kind, told)
-        elif (key == "launcher" and kind == "MPIJob") or isinstance(told, str):
-            roles[role] = _replica(kind, {"priorityClassName": told} if told else {})
+        entry = given.get(key)
+        if isinstance(entry, dict):
+            roles[role] = _replica(kind, entry)
+        elif (key == "launcher" and kind == "MPIJob") or isinstance(entry, str):
+            roles[role] = _replica(kind, {"priorityClassName": entry} if entry else {})
     scheduling = dict(given.get("schedulingPolicy") or {})
     for name in ("minAvailable", "minMember"):
         if given.get(name) is not None:
@@ -76,8 +76,8 @@ def _texts(amounts: Mapping[str, Any]) -> dict[str, str]:
 
 def same_amounts(ours: Mapping[str, str] | None, theirs: Mapping[str, Any]) -> None:
     """Amounts may be written in several ways: 1Gi is 1024Mi."""
-    found = {name: _number(text) for name, text in (ours or {}).items()}
-    assert found == {name: _number(text) for name, text in theirs.items()}, (ours, theirs)
+    amounts = {name: _number(text) for name, text in (ours or {}).items()}
+    assert amounts == {name: _number(text) for name, text in theirs.items()}, (ours, theirs)
 
 
 def _number(text: Any) -> Any:
@@ -124,7 +124,7 @@ def pod_resources(scenario: Scenario) -> None:
     container = {"name": "mpi", "image": "x", "resources": resources}
     roles = {"Launcher": {"template": {"spec": {"containers": [container]}}}}
     submission = manifests.understood(manifests.job("MPIJob", roles, version=scenario["api"]))
-    group = pod_group(Gang("default", "job", submission.spec))
+    group = pod_group(GangContext("default", "job", submission.spec))
     same_amounts(group.min_resources, scenario["expect"])
 
 
@@ -173,16 +173,16 @@ def _no_write(scenario: Scenario, bench: Any) -> None:
 
 
 def each_reconcile(scenario: Scenario) -> None:
-    """A pod group that goes is told of once, however often anybody looks."""
+    """The deletion of a pod group is reported once, however often it is reconciled."""
     assert scenario["recommended"] == "one event per real deletion", scenario["recommended"]
     bench = begun(_plain({}), site=Site(gang=VOLCANO))
     bench.reconcile()
-    bench.tell(started=[0])
-    bench.tell(exited=[Exit(0, 0)])
+    bench.report(started=[0])
+    bench.report(exited=[Exit(0, 0)])
     for _ in range(3):
         bench.reconcile()
     assert bench.done.deleted_names("PodGroup") == ["job"]
-    reasons = [notice.reason for notice in bench.told]
+    reasons = [notice.reason for notice in bench.notices]
     assert reasons.count("SuccessfulDeletePodGroup") == 1
 
 

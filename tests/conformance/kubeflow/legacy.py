@@ -4,9 +4,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from controlplane import events as e
-from controlplane.job import Job
-from controlplane.job_life import begin, evolve
+from controlplane.lifecycle.job import Job, begin, evolve
+from controlplane.model import events as e
 from tests.conformance.kubeflow import manifests, mpi
 from tests.conformance.kubeflow.cluster import Bench
 from tests.conformance.kubeflow.expecting import require_known
@@ -42,9 +41,9 @@ def chief_state(scenario: Scenario) -> None:
     """The state of the job's chief decides the state of the job."""
     require_known(scenario["expect"], ("state",))
     bench = begun(document(scenario["api"]))
-    told = scenario["given"]["chief_container"]
-    if told != "no pod yet":
-        status = {"phase": PHASES[told.split()[0].rstrip(",")], **_container(told)}
+    container = scenario["given"]["chief_container"]
+    if container != "no pod yet":
+        status = {"phase": PHASES[container.split()[0].rstrip(",")], **_container(container)}
         _put(bench, status)
     bench.reconcile()
     assert _state(bench) == scenario["expect"]["state"]
@@ -53,24 +52,24 @@ def chief_state(scenario: Scenario) -> None:
 PHASES = {"running": "Running", "terminated": "Failed", "waiting": "Pending"}
 
 
-def _container(told: str) -> dict[str, Any]:
+def _container(text: str) -> dict[str, Any]:
     """A container's status, from words such as `running, last termination exit 1`."""
-    found: dict[str, Any] = {"name": "tensorflow", "state": {}}
-    code = re.search(r"exit (\d+)", told)
+    entry: dict[str, Any] = {"name": "tensorflow", "state": {}}
+    code = re.search(r"exit (\d+)", text)
     ended = {"exitCode": int(code[1])} if code else {}
-    if "OOMKilled" in told:
+    if "OOMKilled" in text:
         ended["reason"] = "OOMKilled"
-    if told.startswith("terminated"):
-        found["state"] = {"terminated": ended}
-    elif told.startswith("running"):
-        found["state"] = {"running": {}}
-        if "last termination" in told:
-            found["lastState"] = {"terminated": ended}
-            found["restartCount"] = 1
+    if text.startswith("terminated"):
+        entry["state"] = {"terminated": ended}
+    elif text.startswith("running"):
+        entry["state"] = {"running": {}}
+        if "last termination" in text:
+            entry["lastState"] = {"terminated": ended}
+            entry["restartCount"] = 1
     else:
-        found["state"] = {"waiting": {"reason": "ContainerCreating"}}
-    phase = {"phase": "Succeeded"} if ended.get("exitCode") == 0 and "terminated" in told else {}
-    return {"containerStatuses": [found], **phase}
+        entry["state"] = {"waiting": {"reason": "ContainerCreating"}}
+    phase = {"phase": "Succeeded"} if ended.get("exitCode") == 0 and "terminated" in text else {}
+    return {"containerStatuses": [entry], **phase}
 
 
 def _put(bench: Bench, status: Mapping[str, Any]) -> None:
@@ -89,8 +88,8 @@ def reconcile(scenario: Scenario) -> None:
     given, expect = scenario["given"], scenario["expect"]
     require_known(expect, ("phase", "state", "then"))
     bench = begun(document(scenario["api"]))
-    for role, told in given.items():
-        entry = entry_of(told)
+    for role, phase in given.items():
+        entry = entry_of(phase)
         if entry["phase"] == "Succeeded":
             entry["exitCode"] = 0
         name = CHIEF if role == "chief" else role.capitalize()
@@ -112,13 +111,13 @@ def reconcile(scenario: Scenario) -> None:
 
 def phases(bench: Bench) -> list[str]:
     """Every phase that the job was ever in, read off its whole life."""
-    found: list[str] = []
+    shown: list[str] = []
     job: Job | None = None
     for recorded in of_job(bench.recorded()):
         first = isinstance(recorded.event, e.JobSubmitted)
-        job = begin(recorded, recorded.event) if first else evolve(job, recorded)
-        found.append(status_of(job)["phase"])
-    return found
+        job = begin(recorded) if first else evolve(job, recorded)
+        shown.append(status_of(job)["phase"])
+    return shown
 
 
 def mpi_launcher(scenario: Scenario) -> None:

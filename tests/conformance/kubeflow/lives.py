@@ -1,4 +1,4 @@
-"""Scenarios of a job's life beyond one look: reconciles and syncs told in shorter words.
+"""Scenarios of a job's life beyond one look: reconciles and syncs in shorter words.
 
 Each brings a real job to where the scenario begins, lets the control plane look, and compares what
 the scenario speaks of.
@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from adapters.kubernetes.site import Site
-from adapters.kubernetes.wishes import is_over
-from controlplane import commands as c
-from controlplane.errors import Rejected
-from controlplane.sharing import Queue
+from adapters.kubernetes.reconcile.desired_pods import is_over
+from adapters.kubernetes.render.site import Site
+from controlplane.model import commands as c
+from controlplane.model.errors import Rejected
+from controlplane.model.policy import Queue
 from tests.conformance.kubeflow import manifests, mpi
 from tests.conformance.kubeflow.cluster import JOB, Bench
 from tests.conformance.kubeflow.expecting import require_known, require_word
@@ -45,12 +45,12 @@ def begun(
 
 
 def entry_of(phase: str) -> dict[str, Any]:
-    """A pod as `Failed exit 137` and the like tell of it."""
+    """The pod that `Failed exit 137` and the like describe."""
     entry: dict[str, Any] = {"phase": phase.split()[0].rstrip(",")}
-    if found := re.search(r"exit (\d+)", phase):
-        entry["exitCode"] = int(found[1])
-    if found := re.search(r"reason (\w+)", phase):
-        entry["podReason"] = found[1]
+    if match := re.search(r"exit (\d+)", phase):
+        entry["exitCode"] = int(match[1])
+    if match := re.search(r"reason (\w+)", phase):
+        entry["podReason"] = match[1]
     if "Evicted" in phase:
         entry["podReason"] = "Evicted"
     if "Ready condition" in phase:
@@ -71,7 +71,7 @@ def put(bench: Bench, role: str, entry: Mapping[str, Any], ranks: Iterable[int])
 
 
 def put_shared(bench: Bench) -> None:
-    """Everything beside the pods, as it was made before."""
+    """Everything besides the pods, as it was made before."""
     rendering = bench.rendering()
     for document in (
         *rendering.services(),
@@ -93,8 +93,8 @@ def compare_counts(bench: Bench, expected: Mapping[str, Mapping[str, int]]) -> N
     assert bench.job is not None
     ours = counts(status_of(bench.job))
     theirs = {
-        role: {name: told.get(name, 0) for name in ("active", "succeeded", "failed")}
-        for role, told in expected.items()
+        role: {name: entry.get(name, 0) for name in ("active", "succeeded", "failed")}
+        for role, entry in expected.items()
     }
     assert {role: ours[role] for role in theirs} == theirs
 
@@ -104,20 +104,25 @@ def compare_conditions(bench: Bench, expected: Iterable[str]) -> None:
     assert bench.job is not None
     ours = conditions(status_of(bench.job), [("Created",)])
     theirs = [re.fullmatch(r"(\w+)=(\w+)(?:/(\w+))?", text) for text in expected]
-    told = [tuple(match.groups()) for match in theirs if match]
-    assert len(told) == len(theirs), expected
-    if not any(each[0] == "Created" for each in told):
+    expected_conditions = [tuple(match.groups()) for match in theirs if match]
+    assert len(expected_conditions) == len(theirs), expected
+    if not any(each[0] == "Created" for each in expected_conditions):
         ours = [each for each in ours if each[0] != "Created"]
     short = [
         (name, status, reason if theirs_reason else None)
-        for (name, status, reason), (_, _, theirs_reason) in zip(ours, told, strict=False)
+        for (name, status, reason), (_, _, theirs_reason) in zip(
+            ours, expected_conditions, strict=False
+        )
     ]
-    assert len(ours) == len(told), (ours, told)
-    assert sorted(short, key=str) == sorted(told, key=str), (ours, told)
+    assert len(ours) == len(expected_conditions), (ours, expected_conditions)
+    assert sorted(short, key=str) == sorted(expected_conditions, key=str), (
+        ours,
+        expected_conditions,
+    )
 
 
 def nothing_runs(bench: Bench) -> None:
-    """Kubelets need a moment to end what was told to end."""
+    """Kubelets need a moment to end the pods that are being deleted."""
     bench.pass_time(3.0)
     assert all(is_over(pod) for pod in bench.store.pods().values()), "something still runs"
 
@@ -162,7 +167,7 @@ def mpi_v1(scenario: Scenario) -> None:
 
 
 def _mpi_v1_recommended(recommended: str, bench: Bench) -> None:
-    assert recommended == "failed worker replaced", f"nobody reads {recommended!r}"
+    assert recommended == "failed worker replaced", f"there is no reader for {recommended!r}"
     before = set(bench.done.deleted_names("Pod"))
     assert before, "no failed worker was removed"
     bench.pass_time(60.0)
@@ -235,7 +240,7 @@ def _recommended_in_time(bench: Bench, recommended: str, seconds: float) -> None
         assert job.phase.value == "Failed"
         nothing_runs(bench)
     else:
-        raise AssertionError(f"nobody reads the recommendation {recommended!r}")
+        raise AssertionError(f"there is no reader for the recommendation {recommended!r}")
 
 
 READERS: dict[str, Callable[[Scenario], None]] = {

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from controlplane.errors import Rejected
-from controlplane.kinds.findings import Findings
 from controlplane.kinds.kind import Form, Kind, Submission
+from controlplane.kinds.manifest.structure import fitted
+from controlplane.kinds.manifest.validation import Findings
 from controlplane.kinds.registry import kinds, read_manifest
-from controlplane.kinds.structure import fitted
+from controlplane.model.errors import Rejected
 
 # Where each kind keeps its replica specs, and the container that its framework runs in.
 FIELDS = {
@@ -33,7 +33,7 @@ def container(name: str, **more: Any) -> dict[str, Any]:
 
 
 def replica(kind: str, given: Mapping[str, Any] | None = None, **template: Any) -> dict[str, Any]:
-    """A replica spec; `given` is what it says beside its template, more is put in the container."""
+    """A replica spec; `given` is its content besides the template, more is put in the container."""
     spec = {"containers": [container(FIELDS[kind][1], **template)]}
     return {**(given or {}), "template": {"spec": spec}}
 

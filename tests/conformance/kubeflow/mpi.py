@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from adapters.kubernetes.objects import Rendering
-from adapters.kubernetes.plan import Ref, plan
-from adapters.kubernetes.site import Site
-from controlplane.errors import Rejected
-from controlplane.kinds.kubeflow import JOB_NAME
+from adapters.kubernetes.reconcile.plan import Ref, plan
+from adapters.kubernetes.render.objects import Rendering
+from adapters.kubernetes.render.site import Site
+from controlplane.kinds.kubeflow.kubeflow import JOB_NAME
 from controlplane.kinds.registry import read_manifest
+from controlplane.model.errors import Rejected
 from tests.conformance.kubeflow import manifests
 from tests.conformance.kubeflow.expecting import require_known, require_word
 from tests.conformance.kubeflow.shorthand import (
@@ -93,10 +93,10 @@ def _replica(
     role: str,
 ) -> dict[str, Any]:
     spec = {**pod, "containers": [container, SIDECAR]}
-    found: dict[str, Any] = {"replicas": count, "template": {"spec": spec}}
+    document: dict[str, Any] = {"replicas": count, "template": {"spec": spec}}
     if f"{role}_restartPolicy" in given:
-        found["restartPolicy"] = given[f"{role}_restartPolicy"]
-    return found
+        document["restartPolicy"] = given[f"{role}_restartPolicy"]
+    return document
 
 
 def rendered(scenario: Scenario, **more: Any) -> Rendering:
@@ -176,9 +176,9 @@ def _mounts(theirs: Mapping[str, str], rendering: Rendering, pod: Mapping[str, A
 
 
 def _secret_of(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = [each["secret"] for each in pod["spec"]["volumes"] if "secret" in each]
-    assert len(found) == 1, found
-    secret: Mapping[str, Any] = found[0]
+    secrets = [each["secret"] for each in pod["spec"]["volumes"] if "secret" in each]
+    assert len(secrets) == 1, secrets
+    secret: Mapping[str, Any] = secrets[0]
     return secret
 
 

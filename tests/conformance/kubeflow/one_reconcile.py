@@ -11,19 +11,19 @@ def one_reconcile(scenario: Mapping[str, Any]) -> None:
     outcome = run(scenario["given"], scenario["kind"], scenario["api"])
     expect = scenario["expect"]
     if "recommended" in scenario:
-        found = recommended.problems(outcome, scenario["recommended"])
+        problems = recommended.problems(outcome, scenario["recommended"])
     elif "any_of" in expect:
         each = [differences(outcome, one) for one in expect["any_of"]]
-        found = [] if [] in each else each[0]
-        found += recommended.invariants(outcome)
+        problems = [] if [] in each else each[0]
+        problems += recommended.invariants(outcome)
     else:
-        found = differences(outcome, expect) + recommended.invariants(outcome)
-    assert not found, told(outcome, found)
+        problems = differences(outcome, expect) + recommended.invariants(outcome)
+    assert not problems, explain(outcome, problems)
 
 
-def told(outcome: Outcome, found: list[str]) -> str:
+def explain(outcome: Outcome, problems: list[str]) -> str:
     events = [type(each.event).__name__ for each in outcome.bench.recorded()]
-    return "\n".join([*found, f"status: {outcome.status}", f"log: {' '.join(events)}"])
+    return "\n".join([*problems, f"status: {outcome.status}", f"log: {' '.join(events)}"])
 
 
 READERS = {"one reconcile": one_reconcile}

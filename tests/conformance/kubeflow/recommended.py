@@ -1,4 +1,4 @@
-"""What a better system should do, where a scenario says so in prose; and what always must hold.
+"""What a better system should do, where a scenario has that in prose; and what always must hold.
 
 A recommendation is read by the phrases in it. One that holds no phrase known here is refused, for
 nothing would be compared with it but the invariants, which every outcome must satisfy anyway.
@@ -7,45 +7,45 @@ nothing would be compared with it but the invariants, which every outcome must s
 import re
 from collections.abc import Callable
 
-from adapters.kubernetes.wishes import is_over
+from adapters.kubernetes.reconcile.desired_pods import is_over
 from tests.conformance.kubeflow.reconcile import Outcome
 
 TERMINAL = ("Succeeded", "Failed")
 
 
 def problems(outcome: Outcome, recommended: str) -> list[str]:
-    found = invariants(outcome)
+    broken = invariants(outcome)
     checks = [check for phrase, check in PHRASES if re.search(phrase, recommended, re.IGNORECASE)]
     assert checks, f"no reader knows the recommendation {recommended!r}"
     for check in checks:
-        found += check(outcome)
-    return found
+        broken += check(outcome)
+    return broken
 
 
 def invariants(outcome: Outcome) -> list[str]:
     """What holds after any look at any pods."""
-    found = []
+    broken = []
     terminal = [name for name in TERMINAL if holds(outcome, name)]
     if len(terminal) > 1:
-        found.append(f"two terminal conditions: {terminal}")
+        broken.append(f"two terminal conditions: {terminal}")
     if bool(terminal) != ("completionTime" in outcome.status):
-        found.append("a completion time is set exactly if the job is finished")
+        broken.append("a completion time is set exactly if the job is finished")
     if terminal and holds(outcome, "Running"):
-        found.append("a finished job does not run")
+        broken.append("a finished job does not run")
     if outcome.job.finished and outcome.created:
-        found.append(f"pods made for a finished job: {outcome.created}")
+        broken.append(f"pods made for a finished job: {outcome.created}")
     if outcome.job.finished:
         outcome.bench.pass_time(5.0)
         pods = outcome.bench.store.pods()
         busy = sorted(name for name, pod in pods.items() if not is_over(pod))
         if busy:
-            found.append(f"a finished job holds devices: {busy}")
-    return found
+            broken.append(f"a finished job holds devices: {busy}")
+    return broken
 
 
 def holds(outcome: Outcome, condition: str) -> bool:
-    told = outcome.status.get("conditions", [])
-    return any(each["type"] == condition and each["status"] == "True" for each in told)
+    conditions = outcome.status.get("conditions", [])
+    return any(each["type"] == condition and each["status"] == "True" for each in conditions)
 
 
 Check = Callable[[Outcome], list[str]]

@@ -1,7 +1,7 @@
 """'one reconcile': a job, a snapshot of its pods, and what one look at them must lead to.
 
 The job's manifest is submitted to the real engine at its start time, and the engine is brought to
-what the given status says by reports of its ranks. Then the control plane is down until the
+the given status by reports of its ranks. Then the control plane is down until the
 scenario's clock; meanwhile the pods became the given ones. It comes up again, looks, and does what
 is to do at that one instant.
 """
@@ -9,12 +9,13 @@ is to do at that one instant.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from adapters.kubernetes.kubernetes_events import notices_of
-from controlplane import commands as c
-from controlplane.job import Job
+from adapters.kubernetes.operator.event_reasons import notices_of
 from controlplane.kinds.kind import Submission
 from controlplane.kinds.registry import form_of
-from controlplane.model import Exit, RestartRule
+from controlplane.lifecycle.job import Job
+from controlplane.model import commands as c
+from controlplane.model.failures import Exit
+from controlplane.model.spec import RestartRule
 from tests.conformance.kubeflow import manifests
 from tests.conformance.kubeflow.cluster import JOB, Bench, Done
 from tests.conformance.kubeflow.expecting import require_known
@@ -98,7 +99,7 @@ def true_conditions(given: Mapping[str, Any]) -> set[str]:
     return {each["type"] for each in conditions if each["status"] == "True"}
 
 
-def told_conditions(given: Mapping[str, Any]) -> set[str]:
+def given_conditions(given: Mapping[str, Any]) -> set[str]:
     """Conditions that the job has or had."""
     return {each["type"] for each in given.get("status", {}).get("conditions", [])}
 
@@ -110,9 +111,9 @@ def begun(given: Mapping[str, Any], submission: Submission) -> Bench:
     bench = Bench(float(status.get("startTime", ended)))
     # A job that is to be suspended now, and has been started before, was not submitted suspended.
     began = bool(holds - {"Created", "Suspended"}) or bool(given["pods"])
-    was_suspended = "Suspended" in told_conditions(given)
+    was_suspended = "Suspended" in given_conditions(given)
     about = {"namespace": submission.namespace, "name": submission.name}
-    if was_suspended and "Running" in told_conditions(given) - holds:
+    if was_suspended and "Running" in given_conditions(given) - holds:
         # It ran, was suspended, and has perhaps been resumed.
         bench.submit(Submission(*_fields(submission)[:3], suspended=False))
         start_all(bench)
@@ -120,7 +121,7 @@ def begun(given: Mapping[str, Any], submission: Submission) -> Bench:
         job = bench.look()
         assert job is not None
         assert job.attempt is not None
-        bench.tell(gone=list(range(len(job.attempt.ranks))))
+        bench.report(gone=list(range(len(job.attempt.ranks))))
         if "Suspended" not in holds:
             bench.ask(c.ResumeJob(**about))
         return bench
@@ -132,10 +133,10 @@ def begun(given: Mapping[str, Any], submission: Submission) -> Bench:
 
 
 def bring_to_status(bench: Bench, given: Mapping[str, Any]) -> None:
-    """Reports lead the job to the state that the given status tells of."""
+    """Reports lead the job to the state of the given status."""
     holds = true_conditions(given)
-    suspended_before = "Suspended" in told_conditions(given) and "Running" not in holds
-    if told_conditions(given) & {"Running", "Restarting"} and not suspended_before:
+    suspended_before = "Suspended" in given_conditions(given) and "Running" not in holds
+    if given_conditions(given) & {"Running", "Restarting"} and not suspended_before:
         start_all(bench)
     if "Restarting" in holds:
         fail_once(bench)
@@ -154,7 +155,7 @@ def start_all(bench: Bench) -> None:
     job = bench.look()
     assert job is not None
     if job.attempt is not None:
-        bench.tell(started=list(range(len(job.attempt.ranks))))
+        bench.report(started=list(range(len(job.attempt.ranks))))
 
 
 def fail_once(bench: Bench) -> None:
@@ -166,7 +167,7 @@ def fail_once(bench: Bench) -> None:
         for rank in range(job.spec.size)
         if job.spec.role_of(rank)[0].restart is not RestartRule.NEVER
     ]
-    bench.tell(exited=[Exit(rank, 137) for rank in may[:1]])
+    bench.report(exited=[Exit(rank, 137) for rank in may[:1]])
 
 
 def succeed(bench: Bench) -> None:
@@ -174,7 +175,7 @@ def succeed(bench: Bench) -> None:
     assert job is not None
     rule = job.spec.done_when
     deciders = list(job.spec.ranks_of(rule.role))[: 1 if rule.first or rule.any else None]
-    bench.tell(started=deciders, exited=[Exit(rank, 0) for rank in deciders])
+    bench.report(started=deciders, exited=[Exit(rank, 0) for rank in deciders])
     assert bench.job is not None
     assert bench.job.finished, bench.job
 
@@ -186,7 +187,7 @@ def fail(bench: Bench) -> None:
         assert job is not None
         if job.finished:
             return
-        bench.tell(started=[0], exited=[Exit(0, 1)])
+        bench.report(started=[0], exited=[Exit(0, 1)])
         bench.env.run(until=bench.env.now + 0.001)
         deadline = bench.engine.world.next_deadline()
         if not bench.job.finished and deadline is not None:  # type: ignore[union-attr]
@@ -244,8 +245,12 @@ def pod_status(entry: Mapping[str, Any], container: str) -> dict[str, Any]:
     if "exitCode" in entry:
         state = {"terminated": {"exitCode": entry["exitCode"]}}
     if state or "restartCount" in entry:
-        told = {"name": container, "state": state, "restartCount": entry.get("restartCount", 0)}
-        status["containerStatuses"] = [told]
+        container_status = {
+            "name": container,
+            "state": state,
+            "restartCount": entry.get("restartCount", 0),
+        }
+        status["containerStatuses"] = [container_status]
     return status
 
 
@@ -284,12 +289,12 @@ KNOWN = (
 
 def differences(outcome: Outcome, expect: Mapping[str, Any]) -> list[str]:
     """Where what came out is not what was expected."""
-    found: list[str] = []
+    lines: list[str] = []
     require_known(expect, KNOWN)
 
     def same(what: str, ours: object, theirs: object) -> None:
         if ours != theirs:
-            found.append(f"{what}: ours {ours}, theirs {theirs}")
+            lines.append(f"{what}: ours {ours}, theirs {theirs}")
 
     same("pods created", outcome.created, sorted(expect["pods_created"]))
     same("services created", outcome.services_created, sorted(expect["services_created"]))
@@ -321,7 +326,7 @@ def differences(outcome: Outcome, expect: Mapping[str, Any]) -> list[str]:
         due = outcome.bench.engine.world.next_deadline()
         wait_s = None if due is None else due - outcome.bench.now
         same("wakes after", wait_s, expect["requeue_after_seconds"])
-    return found
+    return lines
 
 
 def reasons(outcome: Outcome, expect: Mapping[str, Any]) -> list[str]:
@@ -338,11 +343,9 @@ def conditions(
     The operators put Created on a job when they first hear of it, which a scenario leaves out
     unless its given status has it.
     """
-    found = [
-        (each["type"], each["status"], each["reason"]) for each in status.get("conditions", [])
-    ]
-    told = {each[0] for each in expected}
-    return [each for each in found if each[0] != "Created" or "Created" in told]
+    ours = [(each["type"], each["status"], each["reason"]) for each in status.get("conditions", [])]
+    expected_types = {each[0] for each in expected}
+    return [each for each in ours if each[0] != "Created" or "Created" in expected_types]
 
 
 def counts(status: Mapping[str, Any]) -> dict[str, dict[str, int]]:
@@ -351,4 +354,6 @@ def counts(status: Mapping[str, Any]) -> dict[str, dict[str, int]]:
 
 def plain_counts(statuses: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     names = ("active", "succeeded", "failed")
-    return {role: {name: told.get(name, 0) for name in names} for role, told in statuses.items()}
+    return {
+        role: {name: counts.get(name, 0) for name in names} for role, counts in statuses.items()
+    }

@@ -4,9 +4,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from adapters.kubernetes.plan import Plan, Ref, plan
-from controlplane import commands as c
-from controlplane.model import Exit
+from adapters.kubernetes.reconcile.plan import Plan, Ref, plan
+from controlplane.model import commands as c
+from controlplane.model.failures import Exit
+from tests.adapters.kubernetes.jobs import is_empty
 from tests.conformance.kubeflow import manifests
 from tests.conformance.kubeflow.cluster import JOB, Bench
 from tests.conformance.kubeflow.expecting import require_known, require_word
@@ -25,7 +26,7 @@ def _job(bench: Bench) -> Any:
 
 
 def _finish(bench: Bench, code: int) -> None:
-    bench.tell(started=[0], exited=[Exit(0, code)])
+    bench.report(started=[0], exited=[Exit(0, code)])
 
 
 def _suspend(bench: Bench) -> None:
@@ -57,15 +58,15 @@ def with_conditions(names: list[str]) -> Bench:
 
 
 def happen(bench: Bench, condition: str) -> None:
-    assert condition in HAPPENINGS, f"nobody knows how a job gets {condition}"
+    assert condition in HAPPENINGS, f"no known events lead a job to {condition}"
     HAPPENINGS[condition](bench)
     # Long enough for a rank to come back from its back-off.
     bench.env.run(until=bench.env.now + 30.0)
 
 
-def told(bench: Bench) -> list[str]:
-    found = conditions(status_of(_job(bench)))
-    return [f"{name}={status}" for name, status, _ in found]
+def shown_conditions(bench: Bench) -> list[str]:
+    shown = conditions(status_of(_job(bench)))
+    return [f"{name}={status}" for name, status, _ in shown]
 
 
 def set_condition(scenario: Scenario) -> None:
@@ -76,7 +77,7 @@ def set_condition(scenario: Scenario) -> None:
     before = status_of(_job(bench))
     happen(bench, re.findall(r"\w+=\w+", given["set"])[0])
     if "conditions" in expect:
-        assert sorted(told(bench)) == sorted(expect["conditions"])
+        assert sorted(shown_conditions(bench)) == sorted(expect["conditions"])
     if "changed" in expect:
         assert (status_of(_job(bench)) != before) == expect["changed"]
 
@@ -126,7 +127,7 @@ def gate(scenario: Scenario) -> None:
     assert _refs(first) == _refs(again)
     assert len(set(_refs(again))) == len(again.create)
     bench.reconcile()
-    assert _planned(bench, bench.store.objects).is_empty
+    assert is_empty(_planned(bench, bench.store.objects))
 
 
 def _planned(bench: Bench, observed: Mapping[Ref, Any]) -> Plan:

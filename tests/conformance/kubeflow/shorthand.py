@@ -4,13 +4,12 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from adapters.kubernetes.objects import Rendering
-from adapters.kubernetes.site import Site
-from controlplane import events as e
-from controlplane.job import Job
-from controlplane.job_life import begin, evolve
+from adapters.kubernetes.render.objects import Rendering
+from adapters.kubernetes.render.site import Site
 from controlplane.kinds.kind import Submission
-from controlplane.model import Slot
+from controlplane.lifecycle.job import Job, begin, evolve
+from controlplane.model import events as e
+from controlplane.model.cluster import Slot
 from tests.conformance.kubeflow import manifests
 from tests.conformance.kubeflow.cluster import JOB
 from tests.conformance.kubeflow.expecting import require_distinct, require_word
@@ -62,14 +61,14 @@ def roles_of(
     kind: str, given: Mapping[str, Any], *, sidecar: bool = True, **container: Any
 ) -> dict[str, Any]:
     """Replica specs from counts by role; a role with none is left out."""
-    found = {}
+    roles = {}
     for key, role in ROLES.items():
         if isinstance(given.get(key), int) and given[key] > 0:
             spec = manifests.replica(kind, {"replicas": given[key]}, **container)
             if sidecar:
                 spec["template"]["spec"]["containers"].append(SIDECAR)
-            found[role] = spec
-    return found
+            roles[role] = spec
+    return roles
 
 
 def ports(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,7 +80,7 @@ def ports(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
 def placed(submission: Submission) -> Job:
     """The job after all of its ranks were given a place."""
     submitted = e.JobSubmitted(JOB, submission.namespace, submission.name, submission.spec)
-    job = begin(e.Recorded(1, 0.0, submitted), submitted)
+    job = begin(e.Recorded(1, 0.0, submitted))
     placement = tuple(Slot("node-0") for _ in range(submission.spec.size))
     return evolve(job, e.Recorded(2, 0.0, e.GangPlaced(JOB, 1, placement)))
 
@@ -93,9 +92,9 @@ def rendering(document: Mapping[str, Any], site: Site | None = None) -> Renderin
 
 def rank_called(rendering: Rendering, name: str) -> int:
     """The rank that a scenario calls worker-0."""
-    found = [i for i, pod in enumerate(rendering.names) if pod.endswith(f"-{name}")]
-    assert len(found) == 1, f"no pod {name} among {rendering.names}"
-    return found[0]
+    ranks = [i for i, pod in enumerate(rendering.names) if pod.endswith(f"-{name}")]
+    assert len(ranks) == 1, f"no pod {name} among {rendering.names}"
+    return ranks[0]
 
 
 def env_of(container: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,5 +134,5 @@ def lacks(container: Mapping[str, Any], names: Iterable[str]) -> None:
     require_distinct("absent variables", names)
     for name in names:
         require_word("variable", name, VARIABLES)
-    found = [name for name in names if name in env_of(container)]
-    assert not found, f"{found} should not be set"
+    present = [name for name in names if name in env_of(container)]
+    assert not present, f"{present} should not be set"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from adapters.kubernetes.marks import name_of
-from adapters.kubernetes.plan import CONFLICT_REASON, Ref
-from controlplane import commands as c
-from controlplane.errors import Rejected
+from adapters.kubernetes.observe.labels import name_of
+from adapters.kubernetes.reconcile.plan import CONFLICT_REASON, Ref
 from controlplane.kinds.registry import read_manifest
+from controlplane.model import commands as c
+from controlplane.model.errors import Rejected
 from tests.conformance.kubeflow import mpi, recommended
 from tests.conformance.kubeflow.admission import refused_for_good
 from tests.conformance.kubeflow.cluster import Bench
@@ -43,7 +43,7 @@ def sync(scenario: Scenario) -> None:
 
 
 def _refused(scenario: Scenario) -> None:
-    """What is refused at the door leads to nothing, and nobody tries it again."""
+    """What is refused at submission leads to nothing, and is not tried again."""
     require_known(scenario["expect"], ("actions", "event_reason", "requeued"))
     document = {
         "apiVersion": scenario["api"],
@@ -80,15 +80,15 @@ def _foreign(scenario: Scenario) -> None:
         done = bench.reconcile()
         assert [Ref(each.kind, each.name) for each in done.conflicts] == [ref], named
         assert {each.reason for each in done.conflicts} == {scenario["expect"]["event_reason"]}
-        assert bench.store.objects[ref] is theirs, "what is somebody else's is not touched"
+        assert bench.store.objects[ref] is theirs, "objects of another owner are not changed"
     assert scenario["expect"]["event_reason"] == CONFLICT_REASON
 
 
 def _looks_once(scenario: Scenario) -> None:
     given, expect = scenario["given"], scenario["expect"]
     more = {} if "workers" in given else {"workers": 2}
-    if found := re.search(r"BackoffLimitExceeded.*failed=(\d+)", str(given.get("launcher_job"))):
-        more["backoffLimit"] = int(found[1]) - 1
+    if match := re.search(r"BackoffLimitExceeded.*failed=(\d+)", str(given.get("launcher_job"))):
+        more["backoffLimit"] = int(match[1]) - 1
     bench = begun(mpi.document_of(scenario["api"], {**given, **more}))
     if bench.look().attempt is not None:  # type: ignore[union-attr]
         put_shared(bench)
@@ -97,8 +97,8 @@ def _looks_once(scenario: Scenario) -> None:
     done = bench.reconcile()
     if "recommended" in scenario:
         outcome = Outcome(bench, {}, 0, done)
-        found = recommended.problems(outcome, scenario["recommended"])
-        assert not found, found
+        match = recommended.problems(outcome, scenario["recommended"])
+        assert not match, match
         return
     _compare_sync(bench, expect)
     if "actions" in expect:
@@ -135,24 +135,24 @@ def _put_mpi_pods(bench: Bench, given: Mapping[str, Any]) -> None:
 
 
 def _fail_launcher(bench: Bench, given: Mapping[str, Any]) -> None:
-    """The launcher fails as often as the scenario says, the last time with its last reason."""
-    found = re.search(r"failed=(\d+)", given["launcher_job"])
-    times = int(found[1]) if found else 1
+    """The launcher fails as often as in the scenario, the last time with its last reason."""
+    match = re.search(r"failed=(\d+)", given["launcher_job"])
+    times = int(match[1]) if match else 1
     for turn in range(times):
         last = turn == times - 1
-        told = given.get("last_failed_pod" if last else "earlier_failed_pod", {})
+        ended = given.get("last_failed_pod" if last else "earlier_failed_pod", {})
         rank = ranks_of(bench, "Launcher")
         put(bench, "Launcher", {"phase": "Failed", "exitCode": 1}, rank)
         for name in bench.store.pods():
             if name.endswith("-launcher"):
                 pod = bench.store.objects[Ref("Pod", name)]
-                pod["status"]["containerStatuses"][0]["state"]["terminated"].update(told)
+                pod["status"]["containerStatuses"][0]["state"]["terminated"].update(ended)
         if not last:
             bench.pass_time(60.0)
 
 
 CONDITION_TYPES = ("Created", "Running", "Restarting", "Succeeded", "Suspended", "Failed")
-# What the conditions that are compared say already, in other words.
+# What the compared conditions express already, in other words.
 NOTES = ("Running is not re-asserted; its transition time is kept",)
 
 
@@ -177,10 +177,10 @@ def _compare_sync(bench: Bench, expect: Mapping[str, Any]) -> None:
         assert failed["reason"] == expect["failed_reason"]
         assert failed["message"].endswith(expect.get("message_suffix", ""))
     if "extra" in expect:
-        told = [f"{each['type']}={each['status']}" for each in status["conditions"]]
+        conditions = [f"{each['type']}={each['status']}" for each in status["conditions"]]
         added = re.fullmatch(r"(\w+=\w+) added", expect["extra"])
         assert added is not None, expect["extra"]
-        assert added[1] in told
+        assert added[1] in conditions
     if "note" in expect:
         require_word("note", expect["note"], NOTES)
     if "startTime_set" in expect:
@@ -236,7 +236,7 @@ def _changes_its_mind(scenario: Scenario) -> None:
 
 
 def _made_from(template: Mapping[str, Any], pod: Mapping[str, Any], parts: Iterable[str]) -> None:
-    """A launcher that is made when the job is resumed has everything that its template says now."""
+    """A launcher that is made when the job is resumed has everything of its present template."""
     require_distinct("parts", parts)
     for part in parts:
         name = part.removesuffix("(merge)")

@@ -42,11 +42,11 @@ class Expected(dict[str, Any]):
 
     def unseen(self, path: str = "expect") -> list[str]:
         """The parts that nothing looked at."""
-        found = []
+        paths = []
         for name, value in super().items():
             where = f"{path}.{name}"
-            found += _unseen(value, where) if name in self._seen else [where]
-        return found
+            paths += _unseen(value, where) if name in self._seen else [where]
+        return paths
 
 
 def tracked(value: Any) -> Any:

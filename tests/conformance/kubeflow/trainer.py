@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from adapters.kubernetes.plan import Ref
-from adapters.kubernetes.site import Site
-from controlplane import commands as c
-from controlplane.model import Exit
+from adapters.kubernetes.reconcile.plan import Ref
+from adapters.kubernetes.render.site import Site
+from controlplane.model import commands as c
+from controlplane.model.failures import Exit
 from tests.conformance.kubeflow import manifests
 from tests.conformance.kubeflow.cluster import Bench
 from tests.conformance.kubeflow.expecting import require_known, require_word
@@ -61,7 +61,7 @@ def _nodes(given: Mapping[str, Any]) -> int:
 def environment(scenario: Scenario) -> None:
     given = {"runtime": scenario["when"].split()[0], **scenario["given"]}
     rendered = rendering(document(given))
-    # Under MPI it is the launcher, the last rank, that is told how to reach the others.
+    # Under MPI the launcher, the last rank, gets the addresses of the others.
     rank = rendered.job.spec.size - 1 if given["runtime"] == "mpi" else 0
     ours = env_of(rendered.pod(rank)["spec"]["containers"][0])
     for name, value in scenario["expect"].items():
@@ -87,13 +87,13 @@ def reconcile(scenario: Scenario) -> None:
         if key in given:
             reader(scenario, given, expect)
             return
-    raise AssertionError(f"nobody reads a TrainJob that is given {sorted(given)}")
+    raise AssertionError(f"there is no reader for a TrainJob that is given {sorted(given)}")
 
 
 def _conditions(bench: Bench) -> list[str]:
     assert bench.job is not None
-    found = status_of(bench.job).get("conditions", [])
-    return [f"{each['type']}={each['status']}/{each['reason']}" for each in found]
+    conditions = status_of(bench.job).get("conditions", [])
+    return [f"{each['type']}={each['status']}/{each['reason']}" for each in conditions]
 
 
 def _deadline(scenario: Scenario, given: Mapping[str, Any], expect: Mapping[str, Any]) -> None:
@@ -137,15 +137,15 @@ def _pod_group(scenario: Scenario, given: Mapping[str, Any], expect: Mapping[str
 def _creation_fails(
     scenario: Scenario, given: Mapping[str, Any], expect: Mapping[str, Any]
 ) -> None:
-    """What cannot be made is told of, with the reason, where people look for it."""
+    """What cannot be created is reported with the reason where people look for it."""
     assert scenario["recommended"] == "condition with the error", scenario["recommended"]
     bench = begun(document(given))
     bench.store.put({"kind": "Service", "metadata": {"name": "t"}})
     done = bench.reconcile()
     assert [each.name for each in done.conflicts] == ["t"]
     assert bench.job is not None
-    (told,) = status_of(bench.job)["conditions"]
-    assert done.conflicts[0].message in told["message"]
+    (condition,) = status_of(bench.job)["conditions"]
+    assert done.conflicts[0].message in condition["message"]
 
 
 def _job_set(scenario: Scenario, given: Mapping[str, Any], expect: Mapping[str, Any]) -> None:
@@ -156,7 +156,7 @@ def _job_set(scenario: Scenario, given: Mapping[str, Any], expect: Mapping[str, 
     for _ in range(20):
         if bench.job is None or bench.job.finished:
             break
-        bench.tell(started=[0], exited=[Exit(0, code)])
+        bench.report(started=[0], exited=[Exit(0, code)])
         bench.pass_time(400.0, step_s=100.0)
     assert expect["condition"] in _conditions(bench), _conditions(bench)
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from controlplane.errors import Rejected
-from controlplane.kinds.kind import Gang, Told
+from controlplane.kinds.kind import GangContext, RankEnvironment
 from controlplane.kinds.registry import kind_of, read_manifest
+from controlplane.model.addresses import ServiceNames
+from controlplane.model.errors import Rejected
 
 V1 = "kubeflow.org/v1"
 V1ALPHA1 = "kubeflow.org/v1alpha1"
@@ -29,8 +30,8 @@ def template(name: str, gpus: int = 0, **more: Any) -> dict[str, Any]:
 def replica(
     replicas: int | None = 1, gpus: int = 0, name: str = "tensorflow", **more: Any
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {"template": template(name, gpus), **more}
-    return found if replicas is None else {"replicas": replicas, **found}
+    document: dict[str, Any] = {"template": template(name, gpus), **more}
+    return document if replicas is None else {"replicas": replicas, **document}
 
 
 def manifest(kind: str, spec: dict[str, Any], version: str = V1, **metadata: Any) -> dict[str, Any]:
@@ -61,11 +62,11 @@ def torch(replicas: int | None = 1, gpus: int = 0, **more: Any) -> dict[str, Any
     return replica(replicas, gpus, name="pytorch", **more)
 
 
-def told(document: dict[str, Any], domain: str = "") -> Callable[[int], Told]:
-    """What the ranks of a manifest are told."""
+def environments_of(document: dict[str, Any], domain: str = "") -> Callable[[int], RankEnvironment]:
+    """The environment of each rank of a manifest, by rank."""
     job = read_manifest(document)
-    gang = Gang(job.namespace, job.name, job.spec, domain)
-    return kind_of(job.spec).tell(gang)
+    gang = GangContext(job.namespace, job.name, job.spec, ServiceNames(domain))
+    return kind_of(job.spec).environments(gang)
 
 
 def problems(document: object) -> list[tuple[str, str]]:

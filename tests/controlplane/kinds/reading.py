@@ -1,17 +1,19 @@
 """Manifests to try kinds with, read by one kind alone."""
 
-from controlplane import events as e
-from controlplane.job_life import begin, evolve
-from controlplane.kinds.findings import Findings
-from controlplane.kinds.kind import Gang
-from controlplane.kinds.structure import fitted
-from controlplane.model import Slot
+from controlplane.kinds.kind import GangContext
+from controlplane.kinds.manifest.structure import fitted
+from controlplane.kinds.manifest.validation import Findings
+from controlplane.lifecycle.job import begin, evolve
+from controlplane.model import events as e
+from controlplane.model.addresses import ServiceNames
+from controlplane.model.cluster import Slot
 
 
 def read(kind, document):
     """What a document means; raises Rejected with everything that is wrong with it."""
     submission, findings = attempt(kind, document)
-    findings.refuse_if_any()
+    if findings.problems:
+        raise findings.refusal()
     return submission
 
 
@@ -37,11 +39,11 @@ def written(kind, submission):
 
 
 def gang_of(submission, domain=""):
-    return Gang(submission.namespace, submission.name, submission.spec, domain)
+    return GangContext(submission.namespace, submission.name, submission.spec, ServiceNames(domain))
 
 
-def told(kind, submission, rank, domain=""):
-    return kind.tell(gang_of(submission, domain))(rank)
+def environment_of(kind, submission, rank, domain=""):
+    return kind.environments(gang_of(submission, domain))(rank)
 
 
 def contents(kind, submission, name, running=(), domain=""):
@@ -55,12 +57,12 @@ def replica(replicas=None, *, limits=None, requests=None, restart=None, pod=None
     one = {"name": "mpi", "image": "example/mpi:1", **container}
     if resources:
         one["resources"] = resources
-    found = {"template": {"spec": {"containers": [one], **(pod or {})}}}
+    document = {"template": {"spec": {"containers": [one], **(pod or {})}}}
     if replicas is not None:
-        found["replicas"] = replicas
+        document["replicas"] = replicas
     if restart:
-        found["restartPolicy"] = restart
-    return found
+        document["restartPolicy"] = restart
+    return document
 
 
 def manifest(kind, version, spec, name="job", namespace="team", **metadata):
@@ -75,7 +77,7 @@ def manifest(kind, version, spec, name="job", namespace="team", **metadata):
 def life(spec, *events):
     """A job after these events, of which one happens every ten seconds after its submission."""
     first = e.JobSubmitted("j1", "team", "job", spec)
-    job = begin(e.Recorded(1, 0.0, first, ""), first)
+    job = begin(e.Recorded(1, 0.0, first, ""))
     for number, event in enumerate(events, start=1):
         job = evolve(job, e.Recorded(number + 1, 10.0 * number, event, ""))
     return job

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from controlplane.kinds import jax, legacy, mxnet, paddle, pytorch, tensorflow, xgboost
+from controlplane.kinds.kubeflow import jax, legacy, mxnet, paddle, pytorch, tensorflow, xgboost
 
 names = st.from_regex(r"[a-z]([-a-z0-9]{0,12}[a-z0-9])?", fullmatch=True)
 words = st.text("abc-/.:", max_size=6)

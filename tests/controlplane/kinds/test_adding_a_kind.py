@@ -1,4 +1,4 @@
-"""What docs/adding-a-kind.md says is done here, step by step."""
+"""The steps of docs/adding-a-kind.md are done here, one by one."""
 
 import json
 import os
@@ -47,8 +47,8 @@ def run(package: Path, *args: str) -> str:
 
 
 def test_the_tests_on_the_page_pass(package: Path) -> None:
-    told = run(package, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_dask_job.py")
-    assert re.search(r"^5 passed", told, re.MULTILINE), told
+    output = run(package, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_dask_job.py")
+    assert re.search(r"^5 passed", output, re.MULTILINE), output
 
 
 def test_the_kind_on_the_page_loads_as_an_entry_point(package: Path) -> None:
@@ -65,9 +65,9 @@ def test_the_kind_on_the_page_loads_as_an_entry_point(package: Path) -> None:
         )
     )
 
-    told = run(package, "-m", "cli.main", "convert", "-f", str(manifest), "-o", "json")
+    output = run(package, "-m", "cli.main", "convert", "-f", str(manifest), "-o", "json")
 
-    assert json.loads(told)["spec"]["framework"] == {
+    assert json.loads(output)["spec"]["framework"] == {
         "kind": "DaskJob",
         "version": "example.com/v1",
         "options": {"port": 8786},

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.errors import Rejected
-from controlplane.kinds.asked_by_annotation import annotations_for, scheduling_of
-from controlplane.kinds.findings import Findings
+from controlplane.kinds.manifest.annotations import annotations_for, scheduling_of
+from controlplane.kinds.manifest.validation import Findings
 from controlplane.kinds.registry import convert_manifest
 from controlplane.kinds.registry import read_manifest as parse
-from controlplane.model import PLAIN_SCHEDULING, Repair, Scheduling, TopologyAsk
+from controlplane.model.errors import Rejected
+from controlplane.model.spec import PLAIN_SCHEDULING, Repair, Scheduling, TopologyAsk
 
 
 def manifest(annotations=None, labels=None, pod_annotations=None):
@@ -29,7 +29,7 @@ def spec_of(**given):
 
 
 def test_our_annotations_are_the_fields_of_the_native_form():
-    found = spec_of(
+    scheduling = spec_of(
         annotations={
             "muster.dev/topology-required": "block",
             "muster.dev/topology-preferred": "rack",
@@ -43,7 +43,7 @@ def test_our_annotations_are_the_fields_of_the_native_form():
             "muster.dev/repair": "replace",
         }
     ).scheduling
-    assert found == Scheduling(
+    assert scheduling == Scheduling(
         topology=TopologyAsk(required="block", preferred="rack", slice_level="rack", slice_size=2),
         selector={"zone": "a", "disk": "ssd"},
         tolerates=("spot", "whale"),
@@ -84,11 +84,11 @@ def test_ours_go_before_theirs():
 
 
 @pytest.mark.parametrize(
-    ("said", "share", "mib"),
+    ("annotations", "share", "mib"),
     [({"gpu-fraction": "0.25"}, 250, 0), ({"gpu-memory": "8192"}, 0, 8192)],
 )
-def test_pods_may_ask_for_a_part_of_a_device(said, share, mib):
-    role = spec_of(pod_annotations=said).roles[0]
+def test_pods_may_ask_for_a_part_of_a_device(annotations, share, mib):
+    role = spec_of(pod_annotations=annotations).roles[0]
     assert (role.gpus, role.gpu_share, role.gpu_memory_mib) == (0, share, mib)
 
 
@@ -139,13 +139,13 @@ asked = st.builds(
 
 
 @given(asked)
-def test_whatever_is_asked_can_be_written_as_annotations_and_read_back(asks):
+def test_every_request_can_be_written_as_annotations_and_read_back(asks):
     findings = Findings()
     assert scheduling_of({}, annotations_for(asks), findings) == asks
     assert not findings.problems
 
 
-def test_a_native_wish_becomes_an_annotation_of_the_job_s_own_kind():
+def test_a_native_field_becomes_an_annotation_of_the_job_s_own_kind():
     native, _ = convert_manifest(manifest(), "native")
     native["spec"]["scheduling"] = {"topology": {"required": "rack"}, "flavors": ["h100"]}
 

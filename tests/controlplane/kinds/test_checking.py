@@ -1,11 +1,10 @@
-"""Rules for every job: names, who runs it, and what may not change."""
+"""Rules for every job: its names, and which controller runs it."""
 
 import pytest
 
-from controlplane.kinds.checking import check_change, is_external
-from controlplane.kinds.findings import Findings
-from controlplane.kinds.kind import Gang
-from controlplane.kinds.pod_group import pod_group
+from controlplane.kinds.kind import GangContext
+from controlplane.kinds.manifest.checking import is_external
+from controlplane.kinds.manifest.pod_group import pod_group
 from controlplane.kinds.registry import read_manifest, write_manifest
 from tests.controlplane.kinds.manifests import changed, problems, replica, tfjob
 
@@ -39,25 +38,6 @@ def test_only_known_controllers_may_be_named():
         assert problems(document) == [("NotSupported", "spec.runPolicy.managedBy")]
 
 
-@pytest.mark.parametrize(
-    ("policy", "field"),
-    [
-        ({"managedBy": "kueue.x-k8s.io/multikueue"}, "spec.runPolicy.managedBy"),
-        ({"schedulingPolicy": {"queue": "test"}}, "spec.runPolicy.schedulingPolicy.queue"),
-    ],
-)
-def test_some_things_never_change(policy, field):
-    old = read_manifest(changed(TFJOB, POLICY, {"managedBy": "kubeflow.org/training-operator"}))
-    new = read_manifest(changed(TFJOB, POLICY, {"managedBy": old.spec.managed_by, **policy}))
-    findings = Findings()
-
-    check_change(old.spec, old.spec, findings)
-    assert not findings.problems
-    check_change(old.spec, new.spec, findings)
-
-    assert [(problem.sort, problem.field) for problem in findings.problems] == [("Invalid", field)]
-
-
 @pytest.mark.parametrize(("length", "fits"), [(52, True), (53, False)])
 def test_the_longest_name_of_a_rank_must_fit(length, fits):
     document = changed(TFJOB, ("metadata", "name"), "x" * length)
@@ -68,7 +48,7 @@ def test_the_longest_name_of_a_rank_must_fit(length, fits):
 
 
 @pytest.mark.parametrize(
-    ("policy", "found"),
+    ("policy", "expected"),
     [
         ({"ttlSecondsAfterFinished": -1}, ("Invalid", "ttlSecondsAfterFinished")),
         ({"activeDeadlineSeconds": -1}, ("Invalid", "activeDeadlineSeconds")),
@@ -81,11 +61,13 @@ def test_the_longest_name_of_a_rank_must_fit(length, fits):
         ),
     ],
 )
-def test_every_number_of_the_run_policy_is_checked(policy, found):
-    assert problems(changed(TFJOB, POLICY, policy)) == [(found[0], f"spec.runPolicy.{found[1]}")]
+def test_every_number_of_the_run_policy_is_checked(policy, expected):
+    assert problems(changed(TFJOB, POLICY, policy)) == [
+        (expected[0], f"spec.runPolicy.{expected[1]}")
+    ]
 
 
-def test_a_limit_of_restarts_that_is_said_twice_must_be_the_same():
+def test_a_limit_of_restarts_that_is_given_twice_must_be_the_same():
     twice = changed(TFJOB, POLICY, {"backoffLimit": 3})
     same = changed(twice, ("metadata", "annotations"), {LIMIT: "3"})
     other = changed(twice, ("metadata", "annotations"), {LIMIT: "4"})
@@ -119,7 +101,7 @@ def test_a_priority_class_may_have_any_name_and_is_kept(name):
     assert name in job.warnings[0]
     written = write_manifest(job)
     assert written["spec"]["runPolicy"]["schedulingPolicy"]["priorityClass"] == name
-    gang = Gang(job.namespace, job.name, job.spec)
+    gang = GangContext(job.namespace, job.name, job.spec)
     assert pod_group(gang).priority_class == name
 
 

@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.kinds.hostfile_job import KIND
-from controlplane.model import DoneWhen
+from controlplane.kinds.mpi.hostfile_job import KIND
+from controlplane.model.spec import DoneWhen
 from tests.controlplane.kinds.reading import (
     contents,
+    environment_of,
     gang_of,
     manifest,
     problems,
     read,
     replica,
-    told,
     written,
 )
 
@@ -35,13 +35,13 @@ def test_hosts_come_from_the_replicas_and_slots_from_the_gpus():
     assert contents(KIND, submission, "hostfile") == (
         "cntk-worker-0.cntk.speech.svc slots=4\ncntk-worker-1.cntk.speech.svc slots=4\n"
     )
-    launcher = told(KIND, submission, 0)
+    launcher = environment_of(KIND, submission, 0)
     assert launcher.env["MUSTER_HOSTFILE"] == "/etc/mpi/hostfile"
     assert launcher.env["MUSTER_PROCESSES"] == "8"
     assert launcher.env["OMPI_MCA_orte_default_hostfile"] == "/etc/mpi/hostfile"
     assert launcher.env["NVIDIA_VISIBLE_DEVICES"] == ""
     assert launcher.command == ()
-    worker = told(KIND, submission, 1)
+    worker = environment_of(KIND, submission, 1)
     assert (worker.name, worker.hostname, worker.subdomain) == (
         "cntk-worker-0",
         "cntk-worker-0",
@@ -55,7 +55,7 @@ def test_the_launcher_decides_and_starts_last():
     spec = read(KIND, job()).spec
 
     assert spec.done_when == DoneWhen("Launcher")
-    assert (spec.role("Launcher").starts_after, spec.role("Worker").serves) == ("Worker", True)
+    assert (spec.role("Launcher").starts_after, spec.role("Worker").is_server) == ("Worker", True)
 
 
 def test_a_launcher_that_works_is_the_first_host():
@@ -63,10 +63,10 @@ def test_a_launcher_that_works_is_the_first_host():
 
     hosts = [line.split()[0] for line in contents(KIND, submission, "hostfile").splitlines()]
     assert hosts == ["cntk-launcher-0.cntk.speech.svc", "cntk-worker-0.cntk.speech.svc"]
-    assert "NVIDIA_VISIBLE_DEVICES" not in told(KIND, submission, 0).env
+    assert "NVIDIA_VISIBLE_DEVICES" not in environment_of(KIND, submission, 0).env
 
 
-def test_a_launcher_that_works_needs_nobody_else():
+def test_a_launcher_that_works_needs_no_workers():
     launcher = side(limits={"nvidia.com/gpu": 2})
     submission = read(KIND, job(None, launcher=launcher, launcher_works=True))
 
@@ -89,7 +89,7 @@ def test_the_file_is_where_and_how_the_program_wants_it(format, lines):
     host = "cntk-worker-0.cntk.speech.svc"
     expected = [line.format(h=host) for line in lines]
     assert contents(KIND, submission, "machines").splitlines() == expected
-    assert told(KIND, submission, 1).mounts["/opt/caffe"] == "cntk-hosts"
+    assert environment_of(KIND, submission, 1).mounts["/opt/caffe"] == "cntk-hosts"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_the_file_is_where_and_how_the_program_wants_it(format, lines):
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_sort_and_field(document, expected):
+def test_a_mistake_is_reported_with_its_sort_and_field(document, expected):
     assert problems(KIND, document) == expected
 
 

@@ -5,16 +5,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from adapters.memory_log import MemoryLog
-from adapters.simpy_clock import SimpyClock, as_process
-from adapters.simulated_cluster import SimulatedCluster
-from controlplane.commands import SubmitJob
+from adapters.clocks.simpy_clock import SimpyClock, as_process
+from adapters.logs.memory_log import MemoryLog
+from adapters.simulated_cluster.cluster import SimulatedCluster
 from controlplane.engine import Engine, EngineOptions
-from controlplane.job import Phase
-from controlplane.kinds import hostfile_job, mpi, trainer
+from controlplane.kinds.mpi import hostfile_job, mpi
 from controlplane.kinds.registry import read_manifest
-from simulator.topology import Delays, grid
-from simulator.virtual_time import VirtualTime
+from controlplane.kinds.trainer import trainer
+from controlplane.model.commands import SubmitJob
+from controlplane.model.phases import Phase
+from simulator.kernel.virtual_time import VirtualTime
+from simulator.network.topology import Delays, grid
 from tests.controlplane.kinds.reading import gang_of, read, written
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -32,13 +33,13 @@ def load(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_an_example_is_read_and_told_and_survives_the_way_there_and_back(path):
+def test_an_example_is_read_has_environments_and_survives_a_round_trip(path):
     kind, document = load(path)
     job = read(kind, document)
 
     assert read(kind, written(kind, job)) == job
     gang = gang_of(job)
-    names = [kind.tell(gang)(rank).name for rank in range(job.spec.size)]
+    names = [kind.environments(gang)(rank).name for rank in range(job.spec.size)]
     assert len(set(names)) == job.spec.size
     kind.files(gang, range(job.spec.size))
     kind.services(gang)

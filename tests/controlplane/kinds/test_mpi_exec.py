@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane import events as e
-from controlplane.kinds.mpi import KIND
-from controlplane.model import DoneWhen, RestartRule
+from controlplane.kinds.mpi.mpi import KIND
+from controlplane.model import events as e
+from controlplane.model.spec import DoneWhen, RestartRule
 from tests.controlplane.kinds.reading import (
     contents,
+    environment_of,
     form_of,
     gang_of,
     life,
@@ -17,7 +18,6 @@ from tests.controlplane.kinds.reading import (
     problems,
     read,
     replica,
-    told,
     written,
 )
 
@@ -54,10 +54,10 @@ def test_defaults_of_v1():
 
 
 def test_both_places_of_the_clean_up_policy_are_read_and_written():
-    beside = read(KIND, v1(cleanPodPolicy="Running"))
+    outside = read(KIND, v1(cleanPodPolicy="Running"))
     both = read(KIND, v1(cleanPodPolicy="All", runPolicy={"cleanPodPolicy": "Running"}))
 
-    for submission in (beside, both):
+    for submission in (outside, both):
         assert submission.spec.clean == "Running"
         spec = written(KIND, submission)["spec"]
         assert (spec["cleanPodPolicy"], spec["runPolicy"]["cleanPodPolicy"]) == (
@@ -88,7 +88,7 @@ def test_both_places_of_the_clean_up_policy_are_read_and_written():
         (v1alpha2(mpiDistribution="lam"), [("NotSupported", "spec.mpiDistribution")]),
     ],
 )
-def test_a_mistake_is_told_with_its_sort_and_field(document, expected):
+def test_a_mistake_is_reported_with_its_sort_and_field(document, expected):
     assert problems(KIND, document) == expected
 
 
@@ -98,8 +98,8 @@ def test_a_launcher_is_needed():
     assert problems(KIND, document) == [("Required", f"{WHERE}[Launcher]")]
 
 
-def test_the_launcher_is_told_how_to_reach_the_workers():
-    launcher = told(KIND, read(KIND, v1()), 0)
+def test_the_launcher_gets_the_addresses_of_the_workers():
+    launcher = environment_of(KIND, read(KIND, v1()), 0)
 
     assert launcher.name == "m-launcher"
     assert launcher.env == {
@@ -128,7 +128,7 @@ def test_the_launcher_is_told_how_to_reach_the_workers():
 
 
 def test_kubectl_is_delivered_by_a_small_init_container():
-    (delivery,) = told(KIND, read(KIND, v1()), 0).init_containers
+    (delivery,) = environment_of(KIND, read(KIND, v1()), 0).init_containers
 
     small = {"cpu": "100m", "memory": "512Mi", "ephemeral-storage": "5Gi"}
     assert delivery["name"] == "kubectl-delivery"
@@ -142,11 +142,11 @@ def test_kubectl_is_delivered_by_a_small_init_container():
 def test_an_account_that_the_person_names_is_used():
     launcher = replica(pod={"serviceAccountName": "user-sa"})
 
-    assert told(KIND, read(KIND, v1(launcher=launcher)), 0).account == "user-sa"
+    assert environment_of(KIND, read(KIND, v1(launcher=launcher)), 0).account == "user-sa"
 
 
 def test_a_worker_sleeps():
-    worker = told(KIND, read(KIND, v1()), 2)
+    worker = environment_of(KIND, read(KIND, v1()), 2)
 
     assert (worker.name, worker.command) == ("m-worker-1", ("sleep", "365d"))
     assert worker.mounts == {"/etc/mpi": "m-config"}
@@ -169,7 +169,7 @@ def test_a_launcher_with_a_gpu_is_a_host_and_sees_its_gpus(resource, is_gpu):
 
     launcher = "m-launcher slots=4\n" if is_gpu else ""
     assert contents(KIND, submission, "hostfile") == f"{launcher}m-worker-0 slots=4\n"
-    assert (NO_GPUS.keys() <= told(KIND, submission, 0).env.keys()) is not is_gpu
+    assert (NO_GPUS.keys() <= environment_of(KIND, submission, 0).env.keys()) is not is_gpu
     script = contents(KIND, submission, "discover_hosts.sh", running=[1])
     assert ("echo m-launcher:4\n" in script) is is_gpu
 
@@ -192,7 +192,7 @@ def test_commands_run_in_the_main_container():
     assert modes == {"hostfile": 0o444, "kubexec.sh": 0o555, "discover_hosts.sh": 0o555}
 
 
-def test_nobody_is_found_by_name_so_there_is_no_service():
+def test_no_rank_needs_a_name_so_there_is_no_service():
     assert list(KIND.services(gang_of(read(KIND, v1())))) == []
 
 
@@ -250,7 +250,7 @@ def test_v1alpha2_knew_three_distributions(distribution, line, agent, listed):
     submission = read(KIND, v1alpha2(mpiDistribution=distribution, slotsPerWorker=2))
 
     assert contents(KIND, submission, "hostfile").splitlines()[0] == line
-    env = told(KIND, submission, 0).env
+    env = environment_of(KIND, submission, 0).env
     assert (env[agent], env[listed]) == ("/etc/mpi/kubexec.sh", "/etc/mpi/hostfile")
 
 
@@ -286,7 +286,7 @@ def test_workers_and_slots_follow_from_the_total(spec, workers, units):
     assert submission.spec.role("Worker").gpus == (0 if on_cpu else units)
 
 
-def test_slots_can_be_said():
+def test_slots_can_be_set():
     submission = read(KIND, v1alpha1(gpus=8, slotsPerWorker=1))
 
     assert contents(KIND, submission, "hostfile") == "j-worker-0 slots=1\n"
@@ -329,7 +329,7 @@ def test_the_launcher_waits_holds_nothing_and_runs_the_command():
     )
     assert launcher.template["spec"]["containers"][0]["resources"] == {}
     assert (worker.gpus, worker.restart, worker.command) == (8, RestartRule.ALWAYS, ("sleep",))
-    assert worker.serves
+    assert worker.is_server
     assert submission.spec.restart.limit == 6
 
 
@@ -344,7 +344,7 @@ def test_a_launcher_can_be_sent_to_the_master_and_never_restarted():
 
 
 def test_labels_of_2018():
-    assert told(KIND, read(KIND, v1alpha1(gpus=8)), 1).labels == {
+    assert environment_of(KIND, read(KIND, v1alpha1(gpus=8)), 1).labels == {
         "group_name": "kubeflow.org",
         "mpi_job_name": "j",
         "mpi_role_type": "worker",

@@ -4,13 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane import events as e
-from controlplane.errors import Rejected
-from controlplane.kinds.mpi import KIND
-from controlplane.model import Cause, DoneWhen, Exit, Restart, RestartRule
+from controlplane.kinds.mpi.mpi import KIND
+from controlplane.model import events as e
+from controlplane.model.errors import Rejected
+from controlplane.model.failures import Cause, Exit, Restart
+from controlplane.model.reasons import BudgetSpent, FailureReason
+from controlplane.model.spec import DoneWhen, RestartRule
 from tests.controlplane.kinds.reading import (
     attempt,
     contents,
+    environment_of,
     form_of,
     gang_of,
     life,
@@ -19,9 +22,9 @@ from tests.controlplane.kinds.reading import (
     problems,
     read,
     replica,
-    told,
     written,
 )
+from tests.gangs import is_elastic
 
 GPU = {"nvidia.com/gpu": 8}
 
@@ -42,7 +45,7 @@ def test_every_default_is_applied():
 
     assert (launcher.replicas, launcher.restart) == (1, RestartRule.ON_FAILURE)
     assert (worker.replicas, worker.restart, worker.gpus) == (2, RestartRule.NEVER, 8)
-    assert (launcher.serves, worker.serves) == (False, True)
+    assert (launcher.is_server, worker.is_server) == (False, True)
     assert submission.spec.done_when == DoneWhen("Launcher")
     assert submission.spec.restart.limit == 6
     assert launcher.starts_after == ""
@@ -67,7 +70,7 @@ def test_a_launcher_that_waits_for_its_workers_starts_after_them():
     assert alone.spec.role("Launcher").starts_after == ""
 
 
-def test_everything_wrong_is_told_at_once():
+def test_all_problems_are_reported_at_once():
     document = job(
         1000,
         name="this-name-is-waaaaaaaay-too-long-for-a-worker-hostname",
@@ -122,7 +125,7 @@ WHERE = "spec.mpiReplicaSpecs"
         (job(launcherCreationPolicy="Later"), [("NotSupported", "spec.launcherCreationPolicy")]),
     ],
 )
-def test_a_mistake_is_told_with_its_sort_and_field(document, expected):
+def test_a_mistake_is_reported_with_its_sort_and_field(document, expected):
     assert problems(KIND, document) == expected
 
 
@@ -165,9 +168,9 @@ LAUNCHER_ENV = {
 
 
 @pytest.mark.parametrize("implementation", list(LAUNCHER_ENV))
-def test_the_launcher_is_told_as_its_implementation_wants_it(implementation):
+def test_the_launcher_gets_the_variables_of_its_mpi_implementation(implementation):
     submission = read(KIND, job(mpiImplementation=implementation, slotsPerWorker=5))
-    launcher = told(KIND, submission, 0)
+    launcher = environment_of(KIND, submission, 0)
 
     role = {"K_MPI_JOB_ROLE": "launcher"}
     assert launcher.env == {**role, **LAUNCHER_ENV[implementation], **NO_GPUS}
@@ -187,7 +190,7 @@ def test_the_launcher_is_told_as_its_implementation_wants_it(implementation):
 
 
 def test_a_worker_runs_an_ssh_server_and_finds_the_launcher_by_its_short_name():
-    worker = told(KIND, read(KIND, job()), 1)
+    worker = environment_of(KIND, read(KIND, job()), 1)
 
     assert worker.env == {"K_MPI_JOB_ROLE": "worker"}
     assert worker.command == ("/usr/sbin/sshd", "-De")
@@ -204,19 +207,19 @@ def test_a_worker_runs_an_ssh_server_and_finds_the_launcher_by_its_short_name():
 
 def test_a_launcher_that_works_is_index_0_and_shifts_the_workers():
     submission = read(KIND, job(runLauncherAsWorker=True))
-    ranks = [told(KIND, submission, rank) for rank in range(3)]
+    ranks = [environment_of(KIND, submission, rank) for rank in range(3)]
 
     indices = [each.labels["training.kubeflow.org/replica-index"] for each in ranks]
     assert indices == ["0", "1", "2"]
     assert not NO_GPUS.keys() & ranks[0].env.keys()
 
 
-def test_on_the_network_of_the_host_the_clusters_names_are_still_found():
+def test_on_the_network_of_the_host_the_cluster_s_names_still_resolve():
     on_host = replica(pod={"hostNetwork": True})
-    launcher = told(KIND, read(KIND, job(launcher=on_host)), 0)
+    launcher = environment_of(KIND, read(KIND, job(launcher=on_host)), 0)
 
     assert launcher.dns_policy == "ClusterFirstWithHostNet"
-    assert told(KIND, read(KIND, job()), 0).dns_policy == ""
+    assert environment_of(KIND, read(KIND, job()), 0).dns_policy == ""
 
 
 @pytest.mark.parametrize(
@@ -282,7 +285,7 @@ def test_the_script_is_runnable_and_the_hostfile_is_not():
     assert config.modes == {"hostfile": 0o444, "discover_hosts.sh": 0o555}
 
 
-def test_one_service_leads_to_everybody():
+def test_one_service_covers_every_rank():
     def service(**spec):
         (only,) = KIND.services(gang_of(read(KIND, job(**spec))))
         return only
@@ -334,28 +337,28 @@ def test_a_thousand_workers_have_a_thousand_lines():
     submission = read(KIND, job(1000))
 
     assert contents(KIND, submission, "hostfile").count("\n") == 1000
-    tell = KIND.tell(gang_of(submission))
-    assert len({tell(rank).name for rank in range(1001)}) == 1001
+    environment = KIND.environments(gang_of(submission))
+    assert len({environment(rank).name for rank in range(1001)}) == 1001
 
 
-def test_a_refusal_says_what_would_be_taken():
+def test_a_refusal_lists_what_is_accepted():
     with pytest.raises(Rejected, match="OpenMPI, Intel, MPICH"):
         read(KIND, job(mpiImplementation="LAM"))
 
 
-def test_a_job_runs_when_all_its_workers_do_and_its_end_is_told_in_kubernetes_words():
+def test_a_job_runs_when_all_its_workers_do_and_its_end_has_kubernetes_conditions():
     spec = read(KIND, job()).spec
     status = form_of(KIND, "kubeflow.org/v2beta1").status
 
     def shown(*events):
-        found = status(life(spec, placed(spec), *events))["conditions"]
-        return [f"{each['type']}={each['status']}/{each['reason']}" for each in found]
+        conditions = status(life(spec, placed(spec), *events))["conditions"]
+        return [f"{each['type']}={each['status']}/{each['reason']}" for each in conditions]
 
     launcher, workers = e.RanksStarted("j1", 1, (0,)), e.RanksStarted("j1", 1, (1, 2))
     assert shown(launcher) == ["Created=True/MPIJobCreated"]
     up = (launcher, workers, e.GangStarted("j1", 1))
     assert shown(*up)[1:] == ["Running=True/MPIJobRunning"]
-    late = e.JobFailed("j1", "deadline_exceeded", "too late")
+    late = e.JobFailed("j1", FailureReason.DEADLINE_EXCEEDED)
     assert shown(*up, late)[1:] == ["Running=False/MPIJobRunning", "Failed=True/DeadlineExceeded"]
     assert shown(e.JobSucceeded("j1"))[1:] == [
         "Succeeded=True/MPIJobSucceeded",
@@ -371,7 +374,7 @@ def test_every_launcher_that_failed_counts_and_the_last_ones_words_are_passed_on
         placed(spec),
         e.RanksStarted("j1", 1, (0, 1, 2)),
         e.GangStarted("j1", 1),
-        e.RanksExited("j1", 1, (Exit(0, 1, message="Error: out of luck"),)),
+        e.RanksExited("j1", 1, (Exit(0, 1, detail="out of luck", reason="Error"),)),
     )
     again = status(life(spec, *first, e.JobRestarting("j1", ledger, 1, 30.0)))
     assert again["replicaStatuses"]["Launcher"]["failed"] == 1
@@ -379,19 +382,19 @@ def test_every_launcher_that_failed_counts_and_the_last_ones_words_are_passed_on
     gone = (e.RanksGone("j1", 1, (1, 2)), e.AttemptEnded("j1", 1), e.JobRequeued("j1"))
     last = (
         e.GangPlaced("j1", 2, placed(spec).placement),
-        e.RanksExited("j1", 2, (Exit(0, 1, message="Error: out of luck"),)),
-        e.JobFailed("j1", "retries_exhausted", "launcher-0 exited with code 1"),
+        e.RanksExited("j1", 2, (Exit(0, 1, detail="out of luck", reason="Error"),)),
+        e.JobFailed("j1", FailureReason.RETRIES_EXHAUSTED, facts=BudgetSpent(1, 1)),
     )
     history = (*first, e.JobRestarting("j1", ledger, 1, 30.0), *gone, *last)
-    found = status(life(spec, *history))
-    assert found["replicaStatuses"]["Launcher"]["failed"] == 2
-    failed = next(each for each in found["conditions"] if each["type"] == "Failed")
+    shown = status(life(spec, *history))
+    assert shown["replicaStatuses"]["Launcher"]["failed"] == 2
+    failed = next(each for each in shown["conditions"] if each["type"] == "Failed")
     assert failed["reason"] == "BackoffLimitExceeded/Error"
-    assert failed["message"] == "launcher-0 exited with code 1: out of luck"
+    assert failed["message"] == "1 of 1 restarts were already used: out of luck"
 
 
 def test_workers_come_and_go_while_the_launcher_runs_on():
-    assert read(KIND, job()).spec.roles[-1].is_elastic
+    assert is_elastic(read(KIND, job()).spec.roles[-1])
 
 
 @pytest.mark.parametrize(
@@ -409,11 +412,12 @@ def failed_by(version, rank, cause):
     roles = {"Launcher": replica(), "Worker": replica(2)}
     document = manifest("MPIJob", version, {"mpiReplicaSpecs": roles})
     spec = read(KIND, document).spec
-    gone = e.RanksExited("j1", 1, (Exit(rank, None, cause, "Evicted: low on memory"),))
+    gone = e.RanksExited("j1", 1, (Exit(rank, None, cause, "low on memory", reason="Evicted"),))
     events = (e.RanksStarted("j1", 1, (0, 1, 2)), e.GangStarted("j1", 1), gone)
-    failure = e.JobFailed("j1", "restart_never", "worker-1 ended by eviction", rank)
-    found = form_of(KIND, version).status(life(spec, placed(spec), *events, failure))
-    return next(each for each in found["conditions"] if each["type"] == "Failed")
+    why = Restart(20.0, 1, cause, False, rank=rank, rank_name="worker-1", node="n1")
+    failure = e.JobFailed("j1", FailureReason.RESTART_NEVER, rank, last=why)
+    shown = form_of(KIND, version).status(life(spec, placed(spec), *events, failure))
+    return next(each for each in shown["conditions"] if each["type"] == "Failed")
 
 
 @pytest.mark.parametrize(
@@ -427,7 +431,7 @@ def failed_by(version, rank, cause):
         ("kubeflow.org/v1alpha2", 2, Cause.NODE_LOST, "MPIJobFailed"),
     ],
 )
-def test_a_job_whose_worker_was_evicted_says_so(version, rank, cause, reason):
+def test_a_job_whose_worker_was_evicted_shows_it(version, rank, cause, reason):
     condition = failed_by(version, rank, cause)
     assert condition["reason"] == reason
     if reason == "MPIJobEvicted" and rank == 2:

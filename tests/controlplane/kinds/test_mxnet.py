@@ -5,21 +5,21 @@ import json
 import pytest
 
 from controlplane.kinds.registry import read_manifest
-from controlplane.model import CleanPods, DoneWhen
+from controlplane.model.spec import CleanPods, DoneWhen
 from tests.controlplane.kinds.manifests import (
     V1,
     V1ALPHA1,
+    environments_of,
     manifest,
     problems,
     replica,
     template,
-    told,
 )
 
 
 def mxjob(spec=None, version=V1, **roles):
-    found = {name: replica(count, name="mxnet") for name, count in roles.items()}
-    return manifest("MXJob", {"mxReplicaSpecs": found, **(spec or {})}, version)
+    replicas = {name: replica(count, name="mxnet") for name, count in roles.items()}
+    return manifest("MXJob", {"mxReplicaSpecs": replicas, **(spec or {})}, version)
 
 
 WHOLE = mxjob(Scheduler=1, Server=1, Worker=2)
@@ -33,12 +33,12 @@ WHOLE = mxjob(Scheduler=1, Server=1, Worker=2)
         (mxjob({"jobMode": "MXTune"}, Tuner=1, TunerServer=2, TunerTracker=1), DoneWhen("Tuner")),
     ],
 )
-def test_who_decides(document, decides):
+def test_which_ranks_decide_the_end_of_a_job(document, decides):
     assert read_manifest(document).spec.done_when == decides
 
 
-def test_what_ranks_are_told():
-    rank = told(WHOLE)(3)
+def test_the_environment_of_ranks():
+    rank = environments_of(WHOLE)(3)
 
     config = rank.env.pop("MX_CONFIG")
     assert rank.env == {
@@ -56,19 +56,21 @@ def test_what_ranks_are_told():
         '"worker":[{"url":"train-worker-0","port":9091},{"url":"train-worker-1","port":9091}]},'
         '"labels":{"scheduler":"","server":"","worker":""},"task":{"type":"worker","index":1}}'
     )
-    assert "DMLC_WORKER_ID" not in told(WHOLE)(1).env
+    assert "DMLC_WORKER_ID" not in environments_of(WHOLE)(1).env
 
 
 def test_a_worker_alone_has_no_scheduler_to_go_to():
-    env = told(mxjob(Worker=1))(0).env
+    env = environments_of(mxjob(Worker=1))(0).env
 
     assert (env["DMLC_PS_ROOT_PORT"], env["DMLC_PS_ROOT_URI"]) == ("0", "")
 
 
 def test_the_servers_are_labelled_as_masters():
-    tell = told(WHOLE)
+    environment = environments_of(WHOLE)
 
-    leaders = [rank for rank in range(4) if "training.kubeflow.org/job-role" in tell(rank).labels]
+    leaders = [
+        rank for rank in range(4) if "training.kubeflow.org/job-role" in environment(rank).labels
+    ]
     assert leaders == [1]
 
 
@@ -77,13 +79,13 @@ def test_a_tuner_learns_the_keys_of_the_servers():
     pod = document["spec"]["mxReplicaSpecs"]["TunerServer"]["template"]
     pod["metadata"] = {"annotations": {"tuner-server-key": "2080ti"}}
 
-    config = json.loads(told(document)(1).env["MX_CONFIG"])
+    config = json.loads(environments_of(document)(1).env["MX_CONFIG"])
 
     assert config["labels"] == {"tuner": "", "tunerserver": "2080ti"}
 
 
 @pytest.mark.parametrize(
-    ("document", "found"),
+    ("document", "expected"),
     [
         (mxjob(Scheduler=2), ("Forbidden", "spec.mxReplicaSpecs[Scheduler].replicas")),
         (mxjob(Server=1), ("Required", "spec.mxReplicaSpecs")),
@@ -92,8 +94,8 @@ def test_a_tuner_learns_the_keys_of_the_servers():
         (mxjob(Boss=1), ("NotSupported", "spec.mxReplicaSpecs[Boss]")),
     ],
 )
-def test_what_is_refused(document, found):
-    assert problems(document) == [found]
+def test_what_is_refused(document, expected):
+    assert problems(document) == [expected]
 
 
 def test_its_first_releases_cleaned_up_after_themselves():
@@ -112,9 +114,9 @@ def test_the_list_style():
     spec = read_manifest(document).spec
 
     assert spec.done_when == DoneWhen("Worker", first=True)
-    assert [role.expendable for role in spec.roles] == [True, True, False]
+    assert [role.optional for role in spec.roles] == [True, True, False]
     assert spec.options["mxImage"] == "mxjob/mxnet:gpu"
-    rank = told(document)(3)
+    rank = environments_of(document)(3)
     assert rank.name == "train-worker-ab12-1"
     assert rank.env["DMLC_PS_ROOT_URI"] == "train-scheduler-ab12-0"
     assert rank.env["DMLC_PS_ROOT_PORT"] == "7"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from controlplane.kinds.kind import Gang
+from controlplane.kinds.kind import GangContext
 from controlplane.kinds.registry import kind_of, read_manifest, write_manifest
-from controlplane.model import CleanPods, DoneWhen
-from tests.controlplane.kinds.manifests import manifest, problems, template, told
+from controlplane.model.spec import CleanPods, DoneWhen
+from tests.controlplane.kinds.manifests import environments_of, manifest, problems, template
 
 
 def job(*roles, **spec):
@@ -24,7 +24,7 @@ def test_plain_fields_suffice():
     assert spec.version == "muster.dev/v1"
 
 
-def test_a_template_says_what_plain_fields_would():
+def test_a_template_is_equivalent_to_plain_fields():
     role = {"name": "worker", "container": "main", "template": template("main", gpus=2)}
     (read,) = read_manifest(job(role)).spec.roles
 
@@ -38,7 +38,7 @@ def test_a_template_may_not_be_contradicted():
     assert problems(job({**role, "gpus": 3})) == [("Forbidden", "spec.roles[worker].gpus")]
 
 
-def test_whatever_a_job_can_be_can_be_said():
+def test_every_field_of_a_job_can_be_set():
     worker = {
         **PLAIN,
         "min_replicas": 1,
@@ -70,7 +70,7 @@ def test_whatever_a_job_can_be_can_be_said():
 
 def test_ranks_meet_below_the_jobs_own_service():
     document = job(PLAIN)
-    rank = told(document)(1)
+    rank = environments_of(document)(1)
 
     assert (rank.name, rank.hostname, rank.subdomain) == (
         "train-worker-1",
@@ -86,13 +86,13 @@ def test_ranks_meet_below_the_jobs_own_service():
         "MUSTER_INDEX": "1",
     }
     read = read_manifest(document)
-    (service,) = kind_of(read.spec).services(Gang("team", "train", read.spec))
+    (service,) = kind_of(read.spec).services(GangContext("team", "train", read.spec))
     assert service.name == "train"
     assert service.selector.items() <= rank.labels.items()
 
 
 @pytest.mark.parametrize(
-    ("document", "found"),
+    ("document", "expected"),
     [
         (job(), ("Invalid", "spec.roles")),
         (job(PLAIN, done_when={"role": "boss"}), ("Invalid", "spec.done_when.role")),
@@ -105,5 +105,5 @@ def test_ranks_meet_below_the_jobs_own_service():
         (job(PLAIN, framework={"kind": "TFJob", "version": "v9"}), ("Invalid", "spec.framework")),
     ],
 )
-def test_what_is_refused(document, found):
-    assert found in problems(document)
+def test_what_is_refused(document, expected):
+    assert expected in problems(document)

@@ -1,12 +1,13 @@
-"""What gang schedulers are told of a job."""
+"""The pod group of a job, for gang schedulers."""
 
 import pytest
 
-from controlplane.kinds import mpi, trainer
-from controlplane.kinds.kind import Gang
-from controlplane.kinds.pod_group import pod_group
-from controlplane.model import DoneWhen, JobSpec, Role
-from controlplane.requests import pod_requests
+from controlplane.kinds.kind import GangContext
+from controlplane.kinds.manifest.pod_group import pod_group
+from controlplane.kinds.mpi import mpi
+from controlplane.kinds.trainer import trainer
+from controlplane.model.resources import pod_requests
+from controlplane.model.spec import DoneWhen, JobSpec, Role
 from tests.controlplane.kinds.reading import gang_of, manifest, read, replica
 
 
@@ -101,8 +102,8 @@ def test_a_resource_is_requested_or_else_limited():
         limits={"example.com/gpu": 8, "cpu": 20, "memory": "32Gi"},
     )["template"]
 
-    found = {name: str(amount) for name, amount in pod_requests(pod).items()}
-    assert found == {"example.com/gpu": "8", "cpu": "10", "memory": "16Gi"}
+    requests = {name: str(amount) for name, amount in pod_requests(pod).items()}
+    assert requests == {"example.com/gpu": "8", "cpu": "10", "memory": "16Gi"}
 
 
 def test_an_init_container_counts_while_it_needs_more_and_overhead_always_does():
@@ -113,8 +114,8 @@ def test_an_init_container_counts_while_it_needs_more_and_overhead_always_does()
     ]
     pod["spec"]["overhead"] = {"cpu": "100m"}
 
-    found = {name: str(amount) for name, amount in pod_requests(pod).items()}
-    assert found == {"cpu": "1600m", "memory": "8Gi"}
+    requests = {name: str(amount) for name, amount in pod_requests(pod).items()}
+    assert requests == {"cpu": "1600m", "memory": "8Gi"}
 
 
 def test_what_the_person_asks_for_is_asked_for():
@@ -140,7 +141,7 @@ def test_a_queue_that_the_group_is_in_is_kept():
     assert pod_group(gang, queue_now="q1").queue == "q1"
 
 
-def test_nobody_needs_nothing():
+def test_a_gang_without_ranks_needs_nothing():
     gang = mpijob(asks(1, 1), asks(1, 1, 1), policy={"minAvailable": 0})
 
     assert (pod_group(gang).min_member, pod_group(gang).min_resources) == (0, None)
@@ -159,7 +160,7 @@ def test_roles_of_higher_priority_come_first_and_equal_ones_in_their_order():
         version="kubeflow.org/v1",
         min_available=3,
     )
-    group = pod_group(Gang("ns", "tf", spec), {"high": 5})
+    group = pod_group(GangContext("ns", "tf", spec), {"high": 5})
 
     assert group.min_resources == {"cpu": "21", "memory": "0"}
     assert (group.queue, group.schedule_timeout_s) == ("default", None)

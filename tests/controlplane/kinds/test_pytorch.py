@@ -3,13 +3,13 @@
 import pytest
 
 from controlplane.kinds.registry import read_manifest, write_manifest
-from controlplane.model import DoneWhen, RestartRule
+from controlplane.model.spec import DoneWhen, RestartRule
 from tests.controlplane.kinds.manifests import (
     V1ALPHA1,
+    environments_of,
     manifest,
     problems,
     template,
-    told,
     torch,
 )
 
@@ -60,13 +60,13 @@ def test_elastic_limits_that_are_missing(elastic, limits):
         (pytorchjob({"elasticPolicy": {}}, Master=torch(), Worker=torch()), DoneWhen("Master")),
     ],
 )
-def test_who_decides(document, decides):
+def test_which_ranks_decide_the_end_of_a_job(document, decides):
     assert read_manifest(document).spec.done_when == decides
 
 
 def test_ranks_meet_at_the_master():
     document = pytorchjob({"nprocPerNode": "4"}, Master=on_port(1, 8080), Worker=on_port(2, 8080))
-    rank = told(document)(1)
+    rank = environments_of(document)(1)
 
     assert rank.env == {
         "PYTHONUNBUFFERED": "1",
@@ -82,16 +82,16 @@ def test_ranks_meet_at_the_master():
     }
     assert rank.all_containers
     assert rank.waits_for_host == "train-master-0"
-    assert told(document)(0).waits_for_host == ""
+    assert environments_of(document)(0).waits_for_host == ""
 
 
 def test_processes_that_are_not_a_number_count_as_one():
     document = pytorchjob({"nprocPerNode": "gpu"}, Master=torch(), Worker=torch(3))
 
-    assert told(document)(0).env["WORLD_SIZE"] == "4"
+    assert environments_of(document)(0).env["WORLD_SIZE"] == "4"
 
 
-def test_elastic_ranks_meet_where_they_are_told():
+def test_elastic_ranks_meet_at_the_given_rendezvous():
     elastic = {
         "minReplicas": 1,
         "maxReplicas": 3,
@@ -103,7 +103,7 @@ def test_elastic_ranks_meet_where_they_are_told():
         "standalone": True,
         "maxRestarts": 3,
     }
-    assert told(pytorchjob({"elasticPolicy": elastic}, Worker=torch()))(0).env == {
+    assert environments_of(pytorchjob({"elasticPolicy": elastic}, Worker=torch()))(0).env == {
         "PYTHONUNBUFFERED": "1",
         "PET_NPROC_PER_NODE": "auto",
         "PET_MAX_RESTARTS": "3",
@@ -118,7 +118,7 @@ def test_elastic_ranks_meet_where_they_are_told():
 
 def test_elastic_ranks_meet_at_the_first_worker_by_default():
     document = pytorchjob({"elasticPolicy": {"maxReplicas": 3}}, Worker=on_port(1, 8080))
-    env = told(document)(0).env
+    env = environments_of(document)(0).env
 
     assert env["PET_RDZV_ENDPOINT"] == "train-worker-0:8080"
     assert env["PET_RDZV_BACKEND"] == "c10d"
@@ -126,10 +126,10 @@ def test_elastic_ranks_meet_at_the_first_worker_by_default():
 
 
 def test_without_a_master_the_first_worker_is_labelled_as_one():
-    tell = told(pytorchjob(Worker=torch(2)))
+    environment = environments_of(pytorchjob(Worker=torch(2)))
 
     key = "training.kubeflow.org/job-role"
-    assert (tell(0).labels.get(key), tell(1).labels.get(key)) == ("master", None)
+    assert (environment(0).labels.get(key), environment(1).labels.get(key)) == ("master", None)
 
 
 def test_the_old_place_of_processes_is_warned_about():
@@ -138,11 +138,11 @@ def test_the_old_place_of_processes_is_warned_about():
 
     assert len(job.warnings) == 1
     assert "nprocPerNode" not in job.spec.options
-    assert told(document)(0).env["PET_NPROC_PER_NODE"] == "2"
+    assert environments_of(document)(0).env["PET_NPROC_PER_NODE"] == "2"
 
 
 @pytest.mark.parametrize(
-    ("document", "found"),
+    ("document", "expected"),
     [
         (
             pytorchjob(
@@ -172,8 +172,8 @@ def test_the_old_place_of_processes_is_warned_about():
         (manifest("PyTorchJob", {}), ("Required", SPECS)),
     ],
 )  # fmt: skip
-def test_what_is_refused(document, found):
-    assert problems(document) == [found]
+def test_what_is_refused(document, expected):
+    assert problems(document) == [expected]
 
 
 # ------------------------------------------------------------------ the list style of 2018
@@ -184,8 +184,8 @@ def listed(*entries, **more):
 
 
 def entry(type=None, **more):
-    found = {"template": template("pytorch"), **more}
-    return found if type is None else {"replicaType": type, **found}
+    document = {"template": template("pytorch"), **more}
+    return document if type is None else {"replicaType": type, **document}
 
 
 def test_the_list_style_has_the_defaults_of_2018():
@@ -201,21 +201,21 @@ def test_the_list_style_has_the_defaults_of_2018():
 
 def test_in_the_list_style_ranks_are_named_by_their_rank():
     document = listed(entry("MASTER", masterPort=99), entry("WORKER", replicas=2), RuntimeId="ab12")
-    tell = told(document)
+    environment = environments_of(document)
 
-    assert [tell(rank).name for rank in range(3)] == [
+    assert [environment(rank).name for rank in range(3)] == [
         "train-master-ab12-0",
         "train-worker-ab12-1",
         "train-worker-ab12-2",
     ]
-    assert tell(0).env == {
+    assert environment(0).env == {
         "MASTER_PORT": "99",
         "MASTER_ADDR": "localhost",
         "WORLD_SIZE": "3",
         "RANK": "0",
     }
-    assert tell(2).env["MASTER_ADDR"] == "train-master-ab12-0"
-    assert tell(2).labels["task_index"] == "2"
+    assert environment(2).env["MASTER_ADDR"] == "train-master-ab12-0"
+    assert environment(2).labels["task_index"] == "2"
 
 
 def printed(port=None, own=None, **spec):
@@ -243,7 +243,9 @@ def printed(port=None, own=None, **spec):
 def test_the_port_may_stand_in_the_spec_itself_and_be_text(port, own, meets_at):
     document = printed(port, own, backend="tcp")
 
-    assert [told(document)(rank).env["MASTER_PORT"] for rank in range(3)] == [meets_at] * 3
+    assert [environments_of(document)(rank).env["MASTER_PORT"] for rank in range(3)] == [
+        meets_at
+    ] * 3
     again = write_manifest(read_manifest(document))
     assert read_manifest(again) == read_manifest(document)
 

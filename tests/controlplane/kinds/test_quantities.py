@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from controlplane.quantities import Quantity, parse
+from controlplane.model.quantities import Quantity, parse
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ import copy
 
 import pytest
 
-from controlplane.errors import Rejected
+from adapters.simulated_cluster.workload import workload_of
 from controlplane.kinds.registry import read_manifest
-from controlplane.model import DoneWhen, RestartRule
+from controlplane.model.errors import Rejected
+from controlplane.model.spec import DoneWhen, RestartRule
 from tests.controlplane.kinds.manifests import changed, manifest, replica, tfjob, torch
 
 TFJOB = tfjob(PS=replica(2), Worker=replica(4, 1))
@@ -32,7 +33,7 @@ def test_a_tfjob_becomes_roles_of_which_the_first_worker_decides():
     job = read_manifest(TFJOB)
 
     assert (job.namespace, job.name) == ("team", "train")
-    assert [(r.name, r.replicas, r.gpus, r.serves) for r in job.spec.roles] == [
+    assert [(r.name, r.replicas, r.gpus, r.is_server) for r in job.spec.roles] == [
         ("Worker", 4, 1, False),
         ("PS", 2, 0, True),
     ]
@@ -66,14 +67,14 @@ def test_an_mpijob_is_decided_by_its_launcher():
     job = read_manifest(MPI)
 
     assert job.spec.done_when == DoneWhen("Launcher")
-    assert [role.serves for role in job.spec.roles] == [False, True]
+    assert [role.is_server for role in job.spec.roles] == [False, True]
 
 
 def test_the_native_form_is_decided_by_its_first_role():
     job = read_manifest(NATIVE)
 
     assert job.spec.done_when == DoneWhen("worker")
-    assert job.spec.workload.duration_s == 30
+    assert workload_of(job.spec).duration_s == 30
 
 
 def test_role_names_may_be_spelt_in_any_case():
@@ -98,7 +99,7 @@ def test_the_run_policy_is_taken_over():
     assert (job.spec.restart.limit, job.spec.queue, job.spec.priority) == (2, "gold", 1_000)
 
 
-def test_annotations_tell_the_simulator_what_to_do():
+def test_annotations_direct_the_simulator():
     annotations = {
         "sim.muster.dev/duration-seconds": "12.5",
         "sim.muster.dev/exit-code": "137",
@@ -107,12 +108,12 @@ def test_annotations_tell_the_simulator_what_to_do():
     }
     job = read_manifest({**TFJOB, "metadata": {"name": "train", "annotations": annotations}})
 
-    work = job.spec.workload
+    work = workload_of(job.spec)
     assert (work.duration_s, work.exit_code, work.failing_attempts) == (12.5, 137, 1)
     assert job.spec.priority == 7
 
 
-def test_annotations_tell_the_simulator_what_to_train_and_how_often_to_evaluate():
+def test_annotations_set_the_model_to_train_and_how_often_to_evaluate():
     annotations = {
         "sim.muster.dev/model": "resnet50",
         "sim.muster.dev/scheme": "hierarchical",
@@ -121,7 +122,7 @@ def test_annotations_tell_the_simulator_what_to_train_and_how_often_to_evaluate(
     }
     job = read_manifest({**TFJOB, "metadata": {"name": "train", "annotations": annotations}})
 
-    training = job.spec.workload.training
+    training = workload_of(job.spec).training
     assert training is not None
     assert (training.scheme, training.evaluate_steps, training.evaluate_s) == (
         "hierarchical",
@@ -152,7 +153,7 @@ CONTAINER = (*WORKER, "template", "spec", "containers", 0)
 
 
 @pytest.mark.parametrize(
-    ("document", "code", "told"),
+    ("document", "code", "message"),
     [
         (None, "invalid_manifest", "mapping"),
         ([], "invalid_manifest", "mapping"),
@@ -208,11 +209,11 @@ CONTAINER = (*WORKER, "template", "spec", "containers", 0)
         ),
     ],
 )  # fmt: skip
-def test_a_manifest_that_makes_no_sense_is_refused_with_the_reason(document, code, told):
+def test_a_manifest_that_makes_no_sense_is_refused_with_the_reason(document, code, message):
     with pytest.raises(Rejected) as refusal:
         read_manifest(document)
     assert refusal.value.code == code
-    assert told in refusal.value.message
+    assert message in refusal.value.message
 
 
 def test_annotations_name_a_training_for_the_simulator():
@@ -224,7 +225,7 @@ def test_annotations_name_a_training_for_the_simulator():
         "sim.muster.dev/checkpoint-seconds": "600",
     }
     job = read_manifest({**TFJOB, "metadata": {"name": "train", "annotations": annotations}})
-    training = job.spec.workload.training
+    training = workload_of(job.spec).training
     assert training is not None
     assert (training.model, training.steps, training.batch) == ("resnet50", 500, 64)
     assert (training.scheme, training.checkpoint_s) == ("ps", 600.0)

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controlplane.errors import Rejected
-from controlplane.kinds import structure
-from controlplane.kinds.findings import Findings
+from controlplane.kinds.manifest import structure
+from controlplane.kinds.manifest.validation import Findings
 from controlplane.kinds.native import NAME
 from controlplane.kinds.registry import (
     convert_manifest,
@@ -18,7 +17,8 @@ from controlplane.kinds.registry import (
     read_manifest,
     write_manifest,
 )
-from controlplane.model import JobSpec
+from controlplane.model.errors import Rejected
+from controlplane.model.spec import JobSpec
 from tests.controlplane.kinds.manifests import V1ALPHA1, manifest, replica, template, tfjob
 from tests.controlplane.kinds.strategies import anything, manifests, nearly
 
@@ -118,7 +118,7 @@ def test_every_manifest_converts_to_the_newest_version_of_its_kind(document):
     ],
 )
 def test_every_old_version_converts_to_the_newest(kind, version):
-    """With warnings exactly where something is said otherwise, and never by a refusal."""
+    """With warnings exactly where something is expressed otherwise, and never by a refusal."""
     document = AS_WRITTEN[kind](version)
     newest = kind_of(read_manifest(document).spec).forms[0].version
 
@@ -143,10 +143,10 @@ def test_an_mpijob_of_2018_wakes_its_workers_and_keeps_their_number():
     assert launcher["command"] == ["python", "train.py"]
     assert converted["spec"]["launcherCreationPolicy"] == "WaitForWorkersReady"
     assert converted["spec"]["slotsPerWorker"] == 8
-    assert any("ssh" in told for told in warnings)
+    assert any("ssh" in warning for warning in warnings)
 
 
-def test_an_mxjob_of_2018_says_that_its_scheduler_decides_now():
+def test_an_mxjob_of_2018_warns_that_its_scheduler_decides_now():
     _, warnings = convert_manifest(AS_WRITTEN["MXJob"](V1ALPHA1), "MXJob/v1")
 
     assert any("Scheduler decides the job; before, the first Worker did" in w for w in warnings)
@@ -196,7 +196,7 @@ def test_the_walk_finds_a_misfit_exactly_where_msgspec_does(document):
         return
     findings = Findings()
     structure.fitted(document, form.manifest, findings)
-    # Whatever the walk did not see would be told in msgspec's own words, without a path.
+    # What the walk does not see would be reported in msgspec's own words, without a path.
     assert all(problem.field for problem in findings.problems)
     try:
         msgspec.convert(document, form.manifest)
@@ -205,7 +205,7 @@ def test_the_walk_finds_a_misfit_exactly_where_msgspec_does(document):
     assert not findings.problems
 
 
-def test_misfits_and_broken_rules_are_told_together():
+def test_misfits_and_broken_rules_are_reported_together():
     document = tfjob(
         Worker={
             "replicas": "two",
@@ -243,7 +243,7 @@ def test_a_document_that_is_wrong_everywhere_has_a_short_answer():
     assert len(refusal.value.problems) == 100
 
 
-def test_what_another_version_cannot_say_is_not_silently_lost():
+def test_what_another_version_cannot_express_is_not_silently_lost():
     entries = [
         {"tfReplicaType": name, "template": template("tensorflow")} for name in ("MASTER", "WORKER")
     ]

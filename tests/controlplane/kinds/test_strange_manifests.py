@@ -9,10 +9,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controlplane.errors import Rejected
-from controlplane.kinds.kind import Gang
-from controlplane.kinds.pod_group import pod_group
+from controlplane.kinds.kind import GangContext
+from controlplane.kinds.manifest.manifest import with_scheduling_annotations
+from controlplane.kinds.manifest.pod_group import pod_group
 from controlplane.kinds.registry import kind_of, read_manifest, write_manifest
+from controlplane.model.errors import Rejected
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 DOCUMENTS = [
@@ -38,7 +39,7 @@ anything = st.recursive(
 
 
 def places(document, path=()):
-    """Every path of a document, but those that say what it is."""
+    """Every path of a document, except those that identify its kind."""
     yield path
     inner = document.items() if isinstance(document, dict) else enumerate(document)
     for key, value in inner if isinstance(document, dict | list) else ():
@@ -71,19 +72,21 @@ def strange(draw, documents):
 
 @settings(max_examples=300, deadline=None)
 @given(strange(DOCUMENTS + NATIVE))
-def test_a_strange_document_is_refused_or_can_be_told_and_written(document):
+def test_a_strange_document_is_refused_or_has_environments_and_can_be_written(document):
     with contextlib.suppress(Rejected):
         job = read_manifest(document)
         kind = kind_of(job.spec)
-        gang = Gang(job.namespace, job.name, job.spec)
-        tell = kind.tell(gang)
+        gang = GangContext(job.namespace, job.name, job.spec)
+        environment = kind.environments(gang)
         for rank in range(min(job.spec.size, 3)):
-            tell(rank)
+            environment(rank)
         kind.services(gang)
         kind.files(gang, ())
         pod_group(gang)
         again = read_manifest(write_manifest(job))
-        assert (again.name, again.spec, again.suspended) == (job.name, job.spec, job.suspended)
+        assert (again.name, again.suspended) == (job.name, job.suspended)
+        # A field that the kind's form does not have is written as an annotation.
+        assert again.spec in (job.spec, with_scheduling_annotations(job.spec))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda each: each["metadata"]["name"])

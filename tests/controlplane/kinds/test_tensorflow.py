@@ -4,18 +4,18 @@ import json
 
 import pytest
 
-from controlplane.kinds.kind import Gang
+from controlplane.kinds.kind import GangContext
 from controlplane.kinds.registry import kind_of, read_manifest
-from controlplane.model import CleanPods, DoneWhen, RestartRule
+from controlplane.model.spec import CleanPods, DoneWhen, RestartRule
 from tests.controlplane.kinds.manifests import (
     V1ALPHA1,
     changed,
+    environments_of,
     manifest,
     problems,
     replica,
     template,
     tfjob,
-    told,
 )
 
 WORKER = "spec.tfReplicaSpecs[Worker]"
@@ -26,10 +26,10 @@ def listed(*entries, **more):
 
 
 def entry(type=None, replicas=None, **more):
-    found = {"template": template("tensorflow"), **more}
+    document = {"template": template("tensorflow"), **more}
     if type is not None:
-        found["tfReplicaType"] = type
-    return found if replicas is None else {**found, "replicas": replicas}
+        document["tfReplicaType"] = type
+    return document if replicas is None else {**document, "replicas": replicas}
 
 
 def test_defaults_are_applied_and_visible():
@@ -46,7 +46,7 @@ def test_a_port_of_the_frameworks_name_is_kept():
     ports = [{"name": "tfjob-port", "containerPort": 9}]
     document = tfjob(Worker={"replicas": 2, "template": template("tensorflow", ports=ports)})
 
-    config = json.loads(told(document)(0).env["TF_CONFIG"])
+    config = json.loads(environments_of(document)(0).env["TF_CONFIG"])
 
     assert config["cluster"]["worker"][0] == "train-worker-0.team.svc:9"
 
@@ -60,7 +60,7 @@ def test_a_port_of_the_frameworks_name_is_kept():
         (["PS", "Worker"], "AllWorkers", DoneWhen("Worker")),
     ],
 )
-def test_who_decides(roles, policy, decides):
+def test_which_ranks_decide_the_end_of_a_job(roles, policy, decides):
     document = tfjob(**{role: replica() for role in roles})
     document["spec"]["successPolicy"] = policy
 
@@ -70,22 +70,22 @@ def test_who_decides(roles, policy, decides):
 def test_every_rank_learns_of_all_others():
     document = tfjob(Worker=replica(), PS=replica(), Evaluator=replica())
 
-    assert told(document)(0).env["TF_CONFIG"] == (
+    assert environments_of(document)(0).env["TF_CONFIG"] == (
         '{"cluster":{"evaluator":["train-evaluator-0.team.svc:2222"],'
         '"ps":["train-ps-0.team.svc:2222"],"worker":["train-worker-0.team.svc:2222"]},'
         '"task":{"type":"worker","index":0},"environment":"cloud"}'
     )
-    assert not told(document)(0).all_containers
+    assert not environments_of(document)(0).all_containers
 
 
 def test_the_domain_of_the_cluster_is_part_of_the_hosts():
-    config = told(tfjob(Worker=replica(2)), "tf.training.org")(1).env["TF_CONFIG"]
+    config = environments_of(tfjob(Worker=replica(2)), "tf.training.org")(1).env["TF_CONFIG"]
 
     assert "train-worker-1.team.svc.tf.training.org:2222" in config
 
 
-def test_a_job_of_one_replica_is_told_nothing():
-    assert told(tfjob(Worker=replica()))(0).env == {}
+def test_a_job_of_one_replica_gets_no_environment():
+    assert environments_of(tfjob(Worker=replica()))(0).env == {}
 
 
 def test_dynamic_workers_learn_only_what_never_changes():
@@ -93,19 +93,19 @@ def test_dynamic_workers_learn_only_what_never_changes():
     document["spec"]["enableDynamicWorker"] = True
 
     job = read_manifest(document)
-    tell = told(document)
+    environment = environments_of(document)
 
-    # Counted last, so that another worker changes nobody's number.
-    assert [(role.name, role.expendable) for role in job.spec.roles] == [
+    # Counted last, so that another worker changes no other number.
+    assert [(role.name, role.optional) for role in job.spec.roles] == [
         ("PS", False),
         ("Worker", True),
     ]
     servers = ["train-ps-0.team.svc:2222", "train-ps-1.team.svc:2222"]
-    assert json.loads(tell(3).env["TF_CONFIG"]) == {
+    assert json.loads(environment(3).env["TF_CONFIG"]) == {
         "cluster": {"worker": {"1": "train-worker-1.team.svc:2222"}, "ps": servers},
         "task": {"type": "worker", "index": 1},
     }
-    assert json.loads(tell(1).env["TF_CONFIG"])["cluster"] == {
+    assert json.loads(environment(1).env["TF_CONFIG"])["cluster"] == {
         "worker": {},
         "ps": servers[1:],
     }
@@ -121,7 +121,7 @@ def test_dynamic_workers_learn_only_what_never_changes():
 def test_one_rank_is_labelled_as_the_master(roles, leaders):
     document = tfjob(**{role: replica(1 if role == "Chief" else 2) for role in roles})
     job = read_manifest(document)
-    ranks = [told(document)(rank) for rank in range(job.spec.size)]
+    ranks = [environments_of(document)(rank) for rank in range(job.spec.size)]
 
     key = "training.kubeflow.org/job-role"
     assert [rank.name for rank in ranks if rank.labels.get(key) == "master"] == leaders
@@ -130,13 +130,13 @@ def test_one_rank_is_labelled_as_the_master(roles, leaders):
 
 def test_every_rank_has_a_service_of_its_own():
     job = read_manifest(tfjob(Worker=replica(2)))
-    gang = Gang(job.namespace, job.name, job.spec)
+    gang = GangContext(job.namespace, job.name, job.spec)
     kind = kind_of(job.spec)
 
     services = kind.services(gang)
 
     assert [service.name for service in services] == ["train-worker-0", "train-worker-1"]
-    assert services[1].selector == kind.tell(gang)(1).labels
+    assert services[1].selector == kind.environments(gang)(1).labels
     assert services[0].ports == (("tfjob-port", 2222),)
 
 
@@ -148,7 +148,7 @@ def test_a_container_list_that_is_empty_is_wrong_twice():
 
 
 @pytest.mark.parametrize(
-    ("container", "found"),
+    ("container", "expected"),
     [
         ({"name": "tensorflow", "image": ""}, ("Required", ".template.spec.containers[0].image")),
         ({"name": "", "image": "x"}, ("Required", ".template.spec.containers")),
@@ -159,10 +159,10 @@ def test_a_container_list_that_is_empty_is_wrong_twice():
         ),
     ],
 )
-def test_a_container_must_be_whole(container, found):
+def test_a_container_must_be_whole(container, expected):
     document = tfjob(Worker={"template": {"spec": {"containers": [container]}}})
 
-    assert problems(document) == [(found[0], WORKER + found[1])]
+    assert problems(document) == [(expected[0], WORKER + expected[1])]
 
 
 def test_role_names_are_checked():
@@ -219,7 +219,7 @@ def test_the_list_style_has_the_defaults_of_2018():
 def test_in_the_list_style_only_the_chief_decides():
     roles = read_manifest(listed(entry("MASTER"), entry("WORKER", 2), entry("PS"))).spec.roles
 
-    assert [(role.name, role.restart.value, role.expendable) for role in roles] == [
+    assert [(role.name, role.restart.value, role.optional) for role in roles] == [
         ("Master", "ExitCode", False),
         ("PS", "Always", True),
         ("Worker", "Always", True),
@@ -230,7 +230,7 @@ def test_the_list_style_names_its_ranks_as_in_2018():
     document = listed(entry("MASTER"), entry("WORKER", 2, tfPort=2223), RuntimeId="ab12")
     document["metadata"]["name"] = "j"
 
-    rank = told(document)(1)
+    rank = environments_of(document)(1)
 
     assert rank.name == "j-worker-ab12-0"
     assert rank.labels == {
@@ -253,11 +253,11 @@ def test_the_list_style_names_its_ranks_as_in_2018():
 def test_a_long_name_is_cut_in_the_list_style():
     document = changed(listed(entry("MASTER")), ("metadata", "name"), "x" * 50)
 
-    assert told(document)(0).name.startswith("x" * 40 + "-master-")
+    assert environments_of(document)(0).name.startswith("x" * 40 + "-master-")
 
 
 @pytest.mark.parametrize(
-    ("document", "found"),
+    ("document", "expected"),
     [
         (listed(), ("Required", "spec.replicaSpecs")),
         (listed({"tfReplicaType": "MASTER"}), ("Required", "spec.replicaSpecs[0].template")),
@@ -287,6 +287,6 @@ def test_a_long_name_is_cut_in_the_list_style():
         (listed(entry("MASTER"), RuntimeId="A/B"), ("Invalid", "spec.RuntimeId")),
     ],
 )
-def test_the_list_style_is_checked_too(document, found):
-    assert found in problems(document)
+def test_the_list_style_is_checked_too(document, expected):
+    assert expected in problems(document)
     assert len(problems(document)) <= 2

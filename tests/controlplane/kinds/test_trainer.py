@@ -6,14 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane import events as e
-from controlplane.errors import Rejected
-from controlplane.kinds.trainer import KIND
-from controlplane.kinds.trainer_runtimes import RUNTIMES
-from controlplane.model import DoneWhen, Exit
+from controlplane.kinds.trainer.runtimes import RUNTIMES
+from controlplane.kinds.trainer.trainer import KIND
+from controlplane.model import events as e
+from controlplane.model.errors import Rejected
+from controlplane.model.failures import Exit
+from controlplane.model.reasons import DeadlinePassed, FailureReason
+from controlplane.model.spec import DoneWhen
 from tests.controlplane.kinds.reading import (
     attempt,
     contents,
+    environment_of,
     form_of,
     gang_of,
     life,
@@ -21,7 +24,6 @@ from tests.controlplane.kinds.reading import (
     placed,
     problems,
     read,
-    told,
     written,
 )
 
@@ -62,7 +64,7 @@ def test_an_mpi_job_is_decided_by_its_launcher_which_is_one_of_the_nodes():
     spec = read(KIND, mpi(3, resourcesPerNode=resources(gpu=2))).spec
     node, launcher = spec.roles
 
-    assert (node.replicas, node.gpus, node.serves) == (2, 2, True)
+    assert (node.replicas, node.gpus, node.is_server) == (2, 2, True)
     assert node.command == ("/usr/sbin/sshd", "-De", "-f", "/home/mpiuser/.sshd_config")
     assert (launcher.replicas, launcher.gpus, launcher.command) == (1, 2, ("mpirun", "train"))
     assert launcher.starts_after == "node"
@@ -76,7 +78,7 @@ def test_one_node_is_one_pod_though_the_operator_would_start_two():
     assert spec.role("launcher").starts_after == ""
 
 
-def test_a_launcher_beside_the_nodes_holds_no_gpus():
+def test_a_launcher_apart_from_the_nodes_holds_no_gpus():
     document = mpi(2, "mpi-launcher", image="x", resourcesPerNode=resources(gpu=2))
     submission = read(KIND, document)
 
@@ -135,7 +137,7 @@ def test_a_runtime_that_is_not_built_in_is_refused_with_the_list():
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_sort_and_field(document, expected):
+def test_a_mistake_is_reported_with_its_sort_and_field(document, expected):
     assert problems(KIND, document) == expected
 
 
@@ -237,7 +239,7 @@ def test_a_patch_that_fits_nothing_is_refused(patches, expected):
     assert problems(KIND, job(runtimePatches=patches)) == expected
 
 
-# ------------------------------------------------------------------ what nodes are told
+# ------------------------------------------------------------------ the environment of nodes
 
 
 @pytest.mark.parametrize(
@@ -252,8 +254,8 @@ def test_a_patch_that_fits_nothing_is_refused(patches, expected):
         ({}, "1"),
     ],
 )
-def test_torchrun_is_told_where_to_meet_and_how_many_processes_to_start(trainer, processes):
-    node = told(KIND, read(KIND, job(trainer={"numNodes": 3, **trainer})), 2)
+def test_torchrun_gets_its_rendezvous_and_the_number_of_processes(trainer, processes):
+    node = environment_of(KIND, read(KIND, job(trainer={"numNodes": 3, **trainer})), 2)
 
     assert node.env == {
         "PET_NNODES": "3",
@@ -266,8 +268,8 @@ def test_torchrun_is_told_where_to_meet_and_how_many_processes_to_start(trainer,
     assert (node.name, node.hostname, node.subdomain) == ("t-node-0-2", "t-node-0-2", "t")
 
 
-def test_jax_is_told_its_coordinator():
-    node = told(KIND, read(KIND, job("jax-distributed", {"numNodes": 2})), 1)
+def test_jax_gets_its_coordinator():
+    node = environment_of(KIND, read(KIND, job("jax-distributed", {"numNodes": 2})), 1)
 
     assert node.env == {
         "JAX_NUM_PROCESSES": "2",
@@ -279,7 +281,7 @@ def test_jax_is_told_its_coordinator():
 @pytest.mark.parametrize(("gpus", "workers"), [(4, "8"), (0, "2")])
 def test_xgboost_has_a_worker_for_each_gpu(gpus, workers):
     trainer = {"numNodes": 2, "resourcesPerNode": resources(gpu=gpus)}
-    node = told(KIND, read(KIND, job("xgboost-distributed", trainer)), 0)
+    node = environment_of(KIND, read(KIND, job("xgboost-distributed", trainer)), 0)
 
     assert node.env == {
         "DMLC_TRACKER_URI": "t-node-0-0.t",
@@ -295,7 +297,7 @@ def test_mpi_lists_the_nodes_and_then_the_launcher():
     assert contents(KIND, submission, "hostfile") == (
         "t-node-0-0.t slots=2\nt-node-0-1.t slots=2\nt-launcher-0-0.t slots=2\n"
     )
-    launcher, node = told(KIND, submission, 2), told(KIND, submission, 0)
+    launcher, node = environment_of(KIND, submission, 2), environment_of(KIND, submission, 0)
     assert launcher.env == {
         "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile",
         "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
@@ -307,7 +309,7 @@ def test_mpi_lists_the_nodes_and_then_the_launcher():
     assert launcher.mounts == {**keys, "/etc/mpi": "t-mpi-hostfile"}
 
 
-def test_mpi_has_a_slot_for_each_gpu_unless_it_says_otherwise():
+def test_mpi_has_a_slot_for_each_gpu_by_default():
     submission = read(KIND, mpi(1, resourcesPerNode=resources(gpu=8)))
 
     assert contents(KIND, submission, "hostfile") == "t-launcher-0-0.t slots=8\n"
@@ -356,8 +358,8 @@ STATUS = form_of(KIND, VERSION).status
 
 
 def conditions(job):
-    found = STATUS(job).get("conditions", [])
-    return [(each["type"], each["status"], each["reason"]) for each in found]
+    shown = STATUS(job).get("conditions", [])
+    return [(each["type"], each["status"], each["reason"]) for each in shown]
 
 
 def test_the_conditions_of_a_trainjob():
@@ -372,11 +374,11 @@ def test_the_conditions_of_a_trainjob():
     assert conditions(life(spec, *running, e.JobSucceeded("j1"))) == [
         ("Complete", "True", "AllJobsCompleted")
     ]
-    late = e.JobFailed("j1", "deadline_exceeded", "it was active for its limit of 60 s")
+    late = e.JobFailed("j1", FailureReason.DEADLINE_EXCEEDED, facts=DeadlinePassed(60.0))
     assert conditions(life(spec, *running, late)) == [("Failed", "True", "DeadlineExceeded")]
     cancelled = life(spec, e.JobCancelled("j1"))
     assert conditions(cancelled) == [("Failed", "True", "Cancelled")]
-    failed = e.JobFailed("j1", "exit", "rank 1 exited with 1")
+    failed = e.JobFailed("j1", FailureReason.RETRIES_EXHAUSTED)
     assert conditions(life(spec, *running, failed)) == [("Failed", "True", "FailedJobs")]
 
 

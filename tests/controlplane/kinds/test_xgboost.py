@@ -3,13 +3,13 @@
 import pytest
 
 from controlplane.kinds.registry import read_manifest
-from controlplane.model import CleanPods, DoneWhen, RestartRule
-from tests.controlplane.kinds.manifests import V1, manifest, problems, replica, told
+from controlplane.model.spec import CleanPods, DoneWhen, RestartRule
+from tests.controlplane.kinds.manifests import V1, environments_of, manifest, problems, replica
 
 
 def xgboostjob(version=V1, **roles):
-    found = {name: replica(count, name="xgboost") for name, count in roles.items()}
-    return manifest("XGBoostJob", {"xgbReplicaSpecs": found}, version)
+    replicas = {name: replica(count, name="xgboost") for name, count in roles.items()}
+    return manifest("XGBoostJob", {"xgbReplicaSpecs": replicas}, version)
 
 
 def test_the_master_decides():
@@ -19,10 +19,10 @@ def test_the_master_decides():
     assert {role.restart for role in spec.roles} == {RestartRule.NEVER}
 
 
-def test_what_ranks_are_told():
-    tell = told(xgboostjob(Master=1, Worker=2))
+def test_the_environment_of_ranks():
+    environment = environments_of(xgboostjob(Master=1, Worker=2))
 
-    assert tell(2).env == {
+    assert environment(2).env == {
         "MASTER_PORT": "9999",
         "MASTER_ADDR": "train-master-0",
         "WORLD_SIZE": "3",
@@ -35,14 +35,14 @@ def test_what_ranks_are_told():
 
 @pytest.mark.parametrize("roles", [{"Master": 1}, {"Master": 1, "Worker": 0}])
 def test_a_master_alone_knows_of_no_workers(roles):
-    env = told(xgboostjob(**roles))(0).env
+    env = environments_of(xgboostjob(**roles))(0).env
 
     assert "WORKER_PORT" not in env
     assert "WORKER_ADDRS" not in env
 
 
 @pytest.mark.parametrize(
-    ("document", "found"),
+    ("document", "expected"),
     [
         (xgboostjob(Worker=1), [("Required", "spec.xgbReplicaSpecs[Master]")]),
         (xgboostjob(Master=2), [("Forbidden", "spec.xgbReplicaSpecs[Master].replicas")]),
@@ -55,8 +55,8 @@ def test_a_master_alone_knows_of_no_workers(roles):
         ),
     ],
 )
-def test_what_is_refused(document, found):
-    assert problems(document) == found
+def test_what_is_refused(document, expected):
+    assert problems(document) == expected
 
 
 def test_the_group_of_its_own_operator_is_known():

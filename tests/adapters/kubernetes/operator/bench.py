@@ -1,4 +1,4 @@
-"""A whole operator on an API server of our own: real requests, a real engine, ranks that do as told."""
+"""A whole operator on a fake API server: real requests, a real engine, and scripted ranks."""
 
 import asyncio
 import copy
@@ -11,25 +11,25 @@ from typing import Any
 import yaml
 from aiohttp import web
 
-from adapters.asyncio_clock import AsyncioClock
-from adapters.instant_cluster import InstantCluster
-from adapters.kubernetes.access import Access
-from adapters.kubernetes.connection import Connection
-from adapters.kubernetes.operator.desk import Options
+from adapters.clocks.asyncio_clock import AsyncioClock
+from adapters.kubernetes.api.connection import Connection
+from adapters.kubernetes.api.kubeconfig import Access
+from adapters.kubernetes.operator.client import OperatorOptions
 from adapters.kubernetes.operator.operator import Operator
-from adapters.kubernetes.operator.reading import LAST_APPLIED
-from adapters.kubernetes.operator.resources import Resource as JobResource
-from adapters.kubernetes.operator.resources import resources
-from adapters.memory_log import MemoryLog
-from api.control import Control
-from cli.supervisor import Supervisor
+from adapters.kubernetes.operator.parse import LAST_APPLIED
+from adapters.kubernetes.operator.resource import JobResource, resources
+from adapters.kubernetes.operator.work_queue import WorkQueue
+from adapters.logs.memory_log import MemoryLog
+from api.engine.engine_client import EngineClient
+from cli.server.supervisor import Supervisor
 from controlplane.engine import EngineOptions
-from controlplane.job import Job
-from controlplane.model import NodeInfo
+from controlplane.lifecycle.job import Job
+from controlplane.model.cluster import NodeInfo
 from controlplane.ports import Cluster
-from simulator.virtual_time import VirtualTime
+from simulator.kernel.virtual_time import VirtualTime
 from tests.fake_kubernetes import FakeKubernetes
 from tests.fake_kubernetes.store import Resource
+from tests.instant_cluster import InstantCluster
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 EVENTS = Resource("", "v1", "events")
@@ -38,8 +38,8 @@ RESOURCES = {(each.group, each.kind): each for each in resources()}
 
 
 def example(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text("utf-8"))
-    return found
+    document: dict[str, Any] = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text("utf-8"))
+    return document
 
 
 def resource_of(document: dict[str, Any]) -> JobResource:
@@ -66,8 +66,8 @@ class Bench:
         self.log = MemoryLog()
         nodes = [NodeInfo(f"node-{i}", 8) for i in range(64)]
         self.cluster = InstantCluster(VirtualTime(), nodes)
-        self.control = Control(self.log)
-        self.options = Options()
+        self.control = EngineClient(self.log)
+        self.options = OperatorOptions()
         # How long the watches are believed.
         self.resync_s = 60.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -76,7 +76,7 @@ class Bench:
     async def start(self) -> None:
         clock = AsyncioClock()
         self._connection = await Connection.open(Access(self.api.kubeconfig))
-        self.control = Control(self.log)
+        self.control = EngineClient(self.log)
         self.operator = Operator(
             self._connection,
             self.control,
@@ -128,7 +128,7 @@ class Bench:
         return str(store["metadata"]["uid"])
 
     def edit(self, document: dict[str, Any], spec: dict[str, Any]) -> None:
-        generation = self.found(document)["metadata"]["generation"] + 1
+        generation = self.resource(document)["metadata"]["generation"] + 1
         patch = {"metadata": {"generation": generation}, "spec": spec}
         name = document["metadata"]["name"]
         self.api.store.merge(self._stored(document), "default", name, patch)
@@ -137,7 +137,7 @@ class Bench:
         name = document["metadata"]["name"]
         self.api.store.remove(self._stored(document), "default", name)
 
-    def found(self, document: dict[str, Any]) -> dict[str, Any]:
+    def resource(self, document: dict[str, Any]) -> dict[str, Any]:
         name = document["metadata"]["name"]
         return self.api.store.get(self._stored(document), "default", name)
 
@@ -152,11 +152,11 @@ class Bench:
     # ------------------------------------------------------------------ what became of it
 
     def state(self, document: dict[str, Any]) -> str:
-        status = self.found(document).get("status") or {}
+        status = self.resource(document).get("status") or {}
         return str((status.get("muster") or {}).get("state", ""))
 
     def conditions(self, document: dict[str, Any]) -> dict[str, str]:
-        status = self.found(document).get("status") or {}
+        status = self.resource(document).get("status") or {}
         return {each["type"]: each["status"] for each in status.get("conditions", ())}
 
     def reasons(self) -> list[str]:
@@ -182,7 +182,12 @@ class Bench:
     async def until_idle(self) -> None:
         """Until nothing is left to look at, and nothing has come up for a while."""
         await asyncio.sleep(0.3)
-        await self.until(lambda: self.operator.work.is_idle)
+        await self.until(lambda: is_idle(self.operator.work))
+
+
+def is_idle(work: WorkQueue) -> bool:
+    """Whether no key waits, is being processed or pauses; timers do not count."""
+    return not work._waiting and not work._busy
 
 
 @asynccontextmanager

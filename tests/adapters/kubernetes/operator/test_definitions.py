@@ -1,4 +1,4 @@
-"""The definitions are what the kinds say, and an API server would take them and our examples."""
+"""The definitions agree with the kinds, and an API server would accept them and our examples."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from adapters.kubernetes.operator.definitions import definition, definitions
-from adapters.kubernetes.operator.resources import Resource, resources
-from cli.crds import files
+from adapters.kubernetes.operator.crds import definition, definitions
+from adapters.kubernetes.operator.resource import JobResource, resources
+from cli.server.crds import files
 from controlplane.kinds.registry import BUILT_IN
 
 ROOT = Path(__file__).parents[4]
@@ -30,8 +30,8 @@ TYPES: dict[str, type | tuple[type, ...]] = {
 
 def test_the_files_are_those_of_the_kinds() -> None:
     made = files(definitions())
-    found = {file.name: file.read_text("utf-8") for file in FOLDER.iterdir()}
-    assert found == made, "deploy/crds is stale: run `make crds`"
+    written = {file.name: file.read_text("utf-8") for file in FOLDER.iterdir()}
+    assert written == made, "deploy/crds is stale: run `make crds`"
 
 
 def test_every_form_of_every_kind_is_served_and_one_of_each_resource_is_stored() -> None:
@@ -74,7 +74,7 @@ def _unstructural(schema: dict[str, Any], path: str) -> Iterator[str]:
     if "type" not in schema and not kept and not either:
         yield f"{path}: no type"
     if either and "type" in schema:
-        yield f"{path}: a type beside int-or-string"
+        yield f"{path}: a type next to int-or-string"
     if "properties" in schema and "additionalProperties" in schema:
         yield f"{path}: properties and additionalProperties"
     if (schema.get("type") == "array") != ("items" in schema):
@@ -119,12 +119,12 @@ def test_a_wrong_type_and_a_wrong_choice_are_refused_at_the_door() -> None:
 
 def _schema(document: dict[str, Any]) -> dict[str, Any]:
     group, _, version = document["apiVersion"].partition("/")
-    resource = Resource(group, document["kind"], ())
+    resource = JobResource(group, document["kind"], ())
     versions = DEFINITIONS[resource.name]["spec"]["versions"]
-    found: dict[str, Any] = next(
+    schema: dict[str, Any] = next(
         v["schema"]["openAPIV3Schema"] for v in versions if v["name"] == version
     )
-    return found
+    return schema
 
 
 def _misfits(schema: dict[str, Any], value: Any, path: str) -> Iterator[str]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from adapters.kubernetes.operator.desk import Options
-from controlplane import commands as c
-from controlplane import events as e
-from controlplane.job import Phase
+from adapters.kubernetes.operator.client import OperatorOptions
+from controlplane.model import commands as c
+from controlplane.model import events as e
+from controlplane.model.phases import Phase
 from tests.adapters.kubernetes.operator.bench import EVENTS, Bench, bench, example
 from tests.fake_kubernetes import Faults
 
@@ -84,7 +84,7 @@ async def test_the_status_is_what_the_kubeflow_operator_would_have_written(given
     uid = given.apply(document)
     await given.until_state(document, "Running")
 
-    status = given.found(document)["status"]
+    status = given.resource(document)["status"]
     assert [each["type"] for each in status["conditions"]] == ["Created", "Running"]
     worker = status["replicaStatuses"]["Worker"]
     assert (worker["active"], worker["succeeded"], worker["failed"]) == (2, 0, 0)
@@ -104,13 +104,13 @@ async def test_the_status_is_what_the_kubeflow_operator_would_have_written(given
         "Running": "False",
         "Succeeded": "True",
     }
-    assert "completionTime" in given.found(document)["status"]
+    assert "completionTime" in given.resource(document)["status"]
     job = await given.job(uid)
     assert job is not None
     assert job.spec.labels == {"team": "vision"}
 
 
-async def test_what_is_wrong_with_a_manifest_is_said_and_can_be_mended(given: Bench) -> None:
+async def test_a_problem_of_a_manifest_is_reported_and_can_be_fixed(given: Bench) -> None:
     document = pytorch()
     del document["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0][
         "image"
@@ -119,15 +119,15 @@ async def test_what_is_wrong_with_a_manifest_is_said_and_can_be_mended(given: Be
     uid = given.apply(document)
     await given.until_state(document, "Refused")
 
-    (condition,) = given.found(document)["status"]["conditions"]
+    (condition,) = given.resource(document)["status"]["conditions"]
     assert (condition["type"], condition["status"]) == ("Failed", "True")
     assert condition["reason"] == "PyTorchJobInvalid"
-    for told in (
+    for problem in (
         "spec.pytorchReplicaSpecs[Worker].template.spec.containers[0].image: an image is needed",
         "spec.runPolicy.backofLimit: there is no such field; did you mean backoffLimit?",
     ):
-        assert told in condition["message"]
-        assert told in given.messages("PyTorchJobFailedValidation")[0]
+        assert problem in condition["message"]
+        assert problem in given.messages("PyTorchJobFailedValidation")[0]
     await given.until_idle()
     assert given.reasons().count("PyTorchJobFailedValidation") == 1
 
@@ -137,13 +137,13 @@ async def test_what_is_wrong_with_a_manifest_is_said_and_can_be_mended(given: Be
     assert uid in _jobs(given)
 
 
-async def test_who_has_to_wait_for_a_name_gets_it_as_soon_as_it_is_free(given: Bench) -> None:
+async def test_a_job_that_waits_for_a_name_gets_it_as_soon_as_it_is_free(given: Bench) -> None:
     first, second = pytorch(), {**example("jaxjob"), "metadata": {"name": "train"}}
     given.apply(first)
     await given.until_state(first, "Running")
     given.apply(second)
     await given.until_state(second, "Refused")
-    (condition,) = given.found(second)["status"]["conditions"]
+    (condition,) = given.resource(second)["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == (
         "Created",
         "False",
@@ -178,7 +178,7 @@ async def test_suspension_scale_and_limits_are_carried_over(given: Bench) -> Non
     await given.until_state(document, "Running")
 
     given.edit(document, {"pytorchReplicaSpecs": {"Worker": {"replicas": 4}}})
-    await given.until(lambda: given.found(document)["status"]["muster"]["ready"] == "4/4")
+    await given.until(lambda: given.resource(document)["status"]["muster"]["ready"] == "4/4")
     job = await given.job(uid)
     assert job is not None
     assert job.attempt is not None
@@ -189,15 +189,17 @@ async def test_suspension_scale_and_limits_are_carried_over(given: Bench) -> Non
     job = await given.job(uid)
     assert job is not None
     assert job.spec.ttl_s == 3600
-    assert "notApplied" not in given.found(document)["status"]["muster"]
+    assert "notApplied" not in given.resource(document)["status"]["muster"]
 
 
 def _settled(given: Bench, document: dict[str, Any]) -> bool:
-    found = given.found(document)
-    return bool(found["status"]["muster"]["observedGeneration"] == found["metadata"]["generation"])
+    resource = given.resource(document)
+    return bool(
+        resource["status"]["muster"]["observedGeneration"] == resource["metadata"]["generation"]
+    )
 
 
-async def test_what_cannot_be_changed_is_said_by_name(given: Bench) -> None:
+async def test_immutable_fields_are_refused_by_name(given: Bench) -> None:
     document = pytorch()
     uid = given.apply(document)
     await given.until_state(document, "Running")
@@ -208,7 +210,7 @@ async def test_what_cannot_be_changed_is_said_by_name(given: Bench) -> None:
     await given.until(lambda: bool(given.messages("NotApplied")))
     assert given.messages("NotApplied")[0].startswith(f"{field}: changed in vain")
     await given.until(lambda: _settled(given, document))
-    assert field in given.found(document)["status"]["muster"]["notApplied"]
+    assert field in given.resource(document)["status"]["muster"]["notApplied"]
     job = await given.job(uid)
     assert job is not None
     assert job.spec.roles[0].image == "example/train:1"
@@ -266,13 +268,13 @@ async def test_jobs_of_others_are_left_alone(given: Bench) -> None:
     await given.until_state(mine, "Running")
     await given.until_idle()
     assert len(_jobs(given)) == 1
-    assert [given.found(each).get("status") for each in (theirs, unknown)] == [None, None]
-    assert given.found(over)["status"] == over["status"]
+    assert [given.resource(each).get("status") for each in (theirs, unknown)] == [None, None]
+    assert given.resource(over)["status"] == over["status"]
 
 
 async def test_queues_of_other_schedulers_are_left_alone_when_asked(tmp_path: Path) -> None:
     async with bench(tmp_path) as given:
-        given.options = Options(leave=frozenset({"kueue"}))
+        given.options = OperatorOptions(leave=frozenset({"kueue"}))
         await given.start()
         queued, plain = pytorch("queued"), pytorch("plain")
         volcano = pytorch("volcano")
@@ -282,10 +284,10 @@ async def test_queues_of_other_schedulers_are_left_alone_when_asked(tmp_path: Pa
         await given.until_state(plain, "Running")
         await given.until_state(volcano, "Running")
         await given.until_idle()
-        assert "status" not in given.found(queued)
+        assert "status" not in given.resource(queued)
 
 
-async def test_what_was_missed_is_found_after_a_restart_and_nothing_is_doubled(
+async def test_missed_events_are_written_after_a_restart_and_none_twice(
     given: Bench,
 ) -> None:
     kept, deleted, ended, new = (pytorch(name) for name in ("kept", "deleted", "ended", "new"))
@@ -315,7 +317,7 @@ async def test_what_was_missed_is_found_after_a_restart_and_nothing_is_doubled(
     assert len(submitted) == 4
 
 
-async def test_events_that_were_recorded_while_the_api_server_was_away_are_told_later(
+async def test_events_recorded_while_the_api_server_was_away_are_written_later(
     given: Bench,
 ) -> None:
     document = pytorch()
@@ -323,7 +325,7 @@ async def test_events_that_were_recorded_while_the_api_server_was_away_are_told_
     await given.until_state(document, "Running")
     await given.until_idle()
     operator = given.operator
-    # It crashes after the log has the end of the job and before anybody was told.
+    # It crashes after the log has the end of the job and before any event was written.
     operator.recorded = lambda batch, world: None  # type: ignore[method-assign]
     given.control._listeners.clear()
     given.cluster.finish_job(uid)
@@ -339,7 +341,9 @@ async def test_events_that_were_recorded_while_the_api_server_was_away_are_told_
     assert given.reasons().count("ExitedWithCode") == 2
 
 
-async def test_events_are_there_once_though_nobody_knows_that_they_were_told(given: Bench) -> None:
+async def test_events_exist_once_though_no_record_shows_that_they_were_written(
+    given: Bench,
+) -> None:
     document = example("mpijob")
     uid = given.apply(document)
     await given.until_state(document, "Running")
@@ -350,11 +354,11 @@ async def test_events_are_there_once_though_nobody_knows_that_they_were_told(giv
     assert {"MPIJobCreated", "MPIJobRunning", "MPIJobSucceeded"} <= set(before)
     await given.stop()
 
-    # It crashed after it had told them, and before it had written down that it had.
+    # It crashed after it had written the events and before it had recorded that.
     lost = {"status": {"muster": {"position": 0}}}
     given.api.store.merge(given._stored(document), "default", document["metadata"]["name"], lost)
     await given.start()
-    await given.until(lambda: given.found(document)["status"]["muster"]["position"] > 0)
+    await given.until(lambda: given.resource(document)["status"]["muster"]["position"] > 0)
     await given.until_idle()
     assert given.reasons() == before
 
@@ -392,7 +396,7 @@ async def test_a_quiet_operator_writes_nothing(given: Bench) -> None:
     assert sum(given.api.requests[verb] for verb in ("POST", "PATCH", "PUT", "DELETE")) == before
 
 
-async def test_what_somebody_else_wrote_into_a_status_is_not_fought_over(
+async def test_a_status_written_by_another_client_is_not_fought_over(
     given: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("adapters.kubernetes.operator.operator.HEAL_S", 0.5)
@@ -409,7 +413,7 @@ async def test_what_somebody_else_wrote_into_a_status_is_not_fought_over(
     assert given.api.requests["PATCH"] == before + 1
 
 
-async def test_who_does_not_lead_watches_and_does_nothing(given: Bench) -> None:
+async def test_a_server_that_does_not_lead_watches_and_writes_nothing(given: Bench) -> None:
     """The log that it follows is another one's: that one acts."""
     await given.until_idle()
     engine, given.control.engine = given.control.engine, None
@@ -419,7 +423,7 @@ async def test_who_does_not_lead_watches_and_does_nothing(given: Bench) -> None:
     assert engine is not None
     given.operator.recorded([began], engine.world)
     await given.until_idle()
-    assert "status" not in given.found(document)
+    assert "status" not in given.resource(document)
 
     given.control.engine = engine
     given.operator.recorded([began], engine.world)

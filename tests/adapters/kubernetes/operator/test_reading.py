@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from adapters.kubernetes.operator.reading import (
+from adapters.kubernetes.operator.parse import (
     LAST_APPLIED,
     NAMELESS,
     left_to,
     read,
     written_version,
 )
-from adapters.kubernetes.operator.resources import resources
-from adapters.kubernetes.ownership import RESOURCE
-from controlplane.errors import Rejected
+from adapters.kubernetes.operator.resource import resources
+from adapters.kubernetes.render.ownership import RESOURCE
+from controlplane.model.errors import Rejected
 from tests.adapters.kubernetes.operator.bench import example
 
 TFJOBS = next(each for each in resources() if each.name == "tfjobs.kubeflow.org")
@@ -37,7 +37,7 @@ def owner(version: str, time: str, *, field: str = "f:spec") -> dict[str, Any]:
     [
         (shown(), "kubeflow.org/v1"),
         (shown(annotations=applied("kubeflow.org/v1beta1")), "kubeflow.org/v1beta1"),
-        # Of another kind, or of a version that there is not: it says nothing.
+        # Of another kind, or of an unknown version: it has no meaning.
         (shown(annotations=applied("kubeflow.org/v1beta1", "MXJob")), "kubeflow.org/v1"),
         (shown(annotations=applied("kubeflow.org/v7")), "kubeflow.org/v1"),
         (shown(annotations={LAST_APPLIED: "{"}), "kubeflow.org/v1"),
@@ -53,7 +53,7 @@ def owner(version: str, time: str, *, field: str = "f:spec") -> dict[str, Any]:
         ),
     ],
 )
-def test_the_version_is_that_of_whoever_wrote_it(document: dict[str, Any], version: str) -> None:
+def test_the_version_is_that_of_the_writer(document: dict[str, Any], version: str) -> None:
     assert written_version(document, TFJOBS) == version
 
 
@@ -67,8 +67,8 @@ def test_a_resource_is_read_without_what_the_cluster_added() -> None:
         "annotations": {LAST_APPLIED: "{}", "owner": "me"},
     }
     document["status"] = {"anything": True}
-    found = read(document)
-    assert found.spec.annotations == {"owner": "me", RESOURCE: "u-1"}
+    submission = read(document)
+    assert submission.spec.annotations == {"owner": "me", RESOURCE: "u-1"}
 
 
 def test_a_resource_without_a_spec_is_refused_with_the_field() -> None:
@@ -100,7 +100,7 @@ def test_a_resource_without_a_spec_is_refused_with_the_field() -> None:
         ({}, {"kueue.x-k8s.io/queue-name": "a"}, ("volcano", "kueue"), "kueue"),
     ],
 )
-def test_who_else_runs_it(
+def test_the_controller_or_scheduler_that_runs_a_job_instead_of_muster(
     spec: Any, labels: dict[str, str], leave: tuple[str, ...], who: str
 ) -> None:
     assert left_to({"spec": spec, "metadata": {"labels": labels}}, leave) == who

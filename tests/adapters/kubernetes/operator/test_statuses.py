@@ -5,20 +5,21 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.kubernetes.operator.judging import (
-    Follow,
+from adapters.kubernetes.operator.reconcile import (
+    KnownJob,
     LeaveAlone,
     Refuse,
     Remove,
-    Seen,
     Submit,
-    judge,
+    Sync,
+    decide,
 )
-from adapters.kubernetes.operator.statuses import OURS, refused_status, status_of, status_patch
-from controlplane import events as e
-from controlplane.errors import Rejected
-from controlplane.job_life import begin, evolve
-from controlplane.model import DoneWhen, JobSpec, Obstacle, Role
+from adapters.kubernetes.operator.status import OURS, refused_status, status_of, status_patch
+from controlplane.lifecycle.job import begin, evolve
+from controlplane.model import events as e
+from controlplane.model.errors import Rejected
+from controlplane.model.obstacle import Obstacle
+from controlplane.model.spec import DoneWhen, JobSpec, Role
 from tests.adapters.kubernetes.operator.bench import example
 from tests.fake_kubernetes.store import merged
 
@@ -48,7 +49,7 @@ def resource(**more: Any) -> dict[str, Any]:
     return {**document, **more}
 
 
-UNKNOWN = Seen(None, was_submitted=False)
+UNKNOWN = KnownJob(None, was_submitted=False)
 
 
 def test_a_refusal_that_stands_is_not_written_again() -> None:
@@ -69,29 +70,29 @@ def test_what_was_over_before_is_not_run_again_but_what_we_refused_is_looked_at(
         {"state": "Succeeded", "phase": "Done"},
     ]
     for status in over:
-        assert isinstance(judge(resource(status=status), UNKNOWN), LeaveAlone)
+        assert isinstance(decide(resource(status=status), UNKNOWN), LeaveAlone)
     refused = refused_status(resource(), Rejected("invalid_manifest", "bad"), now=1.0)
-    assert isinstance(judge(resource(status=refused), UNKNOWN), Submit)
+    assert isinstance(decide(resource(status=refused), UNKNOWN), Submit)
     running = {"conditions": [{"type": "Running", "status": "True"}]}
-    assert isinstance(judge(resource(status=running), UNKNOWN), Submit)
+    assert isinstance(decide(resource(status=running), UNKNOWN), Submit)
 
 
 def test_what_was_a_job_and_is_none_any_more_goes() -> None:
-    assert isinstance(judge(resource(), Seen(None, was_submitted=True)), Remove)
+    assert isinstance(decide(resource(), KnownJob(None, was_submitted=True)), Remove)
 
 
 def test_a_requirement_that_muster_would_bind_past_is_refused() -> None:
     asking = resource()
     (replica,) = list(asking["spec"]["pytorchReplicaSpecs"].values())[:1]
     replica["template"]["spec"]["resourceClaims"] = [{"name": "gpu"}]
-    verdict = judge(asking, UNKNOWN)
+    verdict = decide(asking, UNKNOWN)
     assert isinstance(verdict, Refuse)
     assert "resourceClaims" in verdict.refusal.message
-    assert isinstance(judge(asking, UNKNOWN, binds_itself=False), Submit)
+    assert isinstance(decide(asking, UNKNOWN, binds_itself=False), Submit)
 
 
 def test_what_makes_no_job_is_refused() -> None:
-    verdict = judge(resource(spec={"nonsense": 1}), UNKNOWN)
+    verdict = decide(resource(spec={"nonsense": 1}), UNKNOWN)
     assert isinstance(verdict, Refuse)
     assert "spec.nonsense: there is no such field" in verdict.refusal.message
 
@@ -99,11 +100,11 @@ def test_what_makes_no_job_is_refused() -> None:
 def test_what_is_being_deleted_is_not_submitted() -> None:
     document = resource()
     document["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert judge(document, UNKNOWN) == LeaveAlone()
-    assert not isinstance(judge(document, UNKNOWN), Follow)
+    assert decide(document, UNKNOWN) == LeaveAlone()
+    assert not isinstance(decide(document, UNKNOWN), Sync)
 
 
-def test_a_job_that_is_set_aside_has_a_condition_that_says_why() -> None:
+def test_a_job_that_is_set_aside_has_a_condition_with_the_reason() -> None:
     obstacle = Obstacle(code="no_matching_node", selector=(("zone", "z"),))
     spec = JobSpec(
         roles=(Role(name="Worker", gpus=1),),
@@ -112,16 +113,16 @@ def test_a_job_that_is_set_aside_has_a_condition_that_says_why() -> None:
         version="kubeflow.org/v1",
     )
     submitted = e.JobSubmitted("j", "default", "train", spec)
-    job = begin(e.Recorded(1, 60.0, submitted), submitted)
+    job = begin(e.Recorded(1, 60.0, submitted))
     before = status_of(job, generation=1, position=1)
     aside = evolve(job, e.Recorded(2, 120.0, e.JobUnschedulable("j", obstacle)))
-    found = status_of(aside, generation=1, position=2)
-    condition = found["conditions"][-1]
+    status = status_of(aside, generation=1, position=2)
+    condition = status["conditions"][-1]
     assert (condition["type"], condition["status"]) == ("Unschedulable", "True")
     assert condition["reason"] == "NoMatchingNode"
     assert "zone=z" in condition["message"]
     assert condition["lastTransitionTime"] == "1970-01-01T00:02:00Z"
-    assert found["muster"]["state"] == "Unschedulable"
-    assert "zone=z" in found["muster"]["message"]
+    assert status["muster"]["state"] == "Unschedulable"
+    assert "zone=z" in status["muster"]["message"]
     back = evolve(aside, e.Recorded(3, 180.0, e.JobSchedulable("j")))
     assert status_of(back, generation=1, position=3)["conditions"] == before["conditions"]

@@ -5,11 +5,12 @@ from collections import Counter
 
 import pytest
 
-from adapters.kubernetes.errors import Unreachable
+from adapters.kubernetes.api.errors import Unreachable
 from adapters.kubernetes.operator.missed import missed, position_at
-from adapters.kubernetes.operator.work import Work
-from adapters.memory_log import MemoryLog
-from controlplane import events as e
+from adapters.kubernetes.operator.work_queue import WorkQueue
+from adapters.logs.memory_log import MemoryLog
+from controlplane.model import events as e
+from tests.adapters.kubernetes.operator.bench import is_idle
 
 
 class Done:
@@ -29,10 +30,10 @@ class Done:
             raise Unreachable("away")
 
 
-async def worked(work: Work) -> None:
+async def worked(work: WorkQueue) -> None:
     running = asyncio.create_task(work.run())
     async with asyncio.timeout(5.0):
-        while not work.is_idle:  # noqa: ASYNC110
+        while not is_idle(work):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -40,7 +41,7 @@ async def worked(work: Work) -> None:
 
 async def test_what_is_asked_for_often_is_done_once_and_once_more() -> None:
     done = Done()
-    work = Work(done, workers=3, pause_s=0.01)
+    work = WorkQueue(done, workers=3, pause_s=0.01)
     for _ in range(50):
         for key in "abc":
             work.add(key)
@@ -55,7 +56,7 @@ async def test_what_is_asked_for_often_is_done_once_and_once_more() -> None:
 async def test_what_failed_is_done_again_and_does_not_hold_up_the_others() -> None:
     done = Done()
     done.fails = 3
-    work = Work(done, workers=1, pause_s=0.0, again_s_first=0.01)
+    work = WorkQueue(done, workers=1, pause_s=0.0, again_s_first=0.01)
     work.add("a")
     work.add("b")
     await worked(work)
@@ -63,7 +64,7 @@ async def test_what_failed_is_done_again_and_does_not_hold_up_the_others() -> No
     assert set(done.times) == {"a", "b"}
 
 
-async def test_something_that_should_not_happen_stops_nobody_else(
+async def test_an_unexpected_error_stops_no_other_key(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     seen = []
@@ -73,7 +74,7 @@ async def test_something_that_should_not_happen_stops_nobody_else(
         if key == "bad" and seen.count("bad") < 3:
             raise KeyError(key)
 
-    work = Work(do, workers=2, pause_s=0.0, again_s_first=0.01)
+    work = WorkQueue(do, workers=2, pause_s=0.0, again_s_first=0.01)
     work.add("bad")
     work.add("good")
     await worked(work)
@@ -91,15 +92,15 @@ async def log_of(times: list[float]) -> MemoryLog:
 
 
 @pytest.mark.parametrize("at", [0.0, 10.0, 15.0, 20.0, 45.0, 1000.0])
-async def test_the_position_of_an_instant_is_found(at: float) -> None:
+async def test_the_position_of_a_point_in_time(at: float) -> None:
     times = [10.0, 20.0, 20.0, 20.0, 30.0, 40.0, 50.0]
     log = await log_of(times)
     assert await position_at(log, at, before=8) == sum(each < at for each in times)
 
 
-async def test_only_what_was_not_told_is_missed() -> None:
+async def test_only_unwritten_events_are_missed() -> None:
     log = await log_of([10.0, 20.0, 30.0, 40.0, 50.0, 60.0])
-    found = [
+    positions = [
         each.position async for each in missed(log, {"job-0": 1, "job-1": 5}, since=15.0, before=6)
     ]
-    assert found == [3, 5]
+    assert positions == [3, 5]

@@ -1,0 +1,1 @@
+"""Requests to one API server: connection, retries, rate limit, error classes and reflectors."""

@@ -1,0 +1,1 @@
+"""Observation of the cluster: informers, and the pod statuses and nodes that become reports."""

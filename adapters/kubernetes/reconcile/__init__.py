@@ -1,0 +1,1 @@
+"""Reconciliation: compare desired with observed state, and send the requests that align them."""

@@ -1,0 +1,1 @@
+"""Nodes, queues, the policy and telemetry over HTTP."""

@@ -1,0 +1,1 @@
+"""Access to the engine: in this process, or on the leader."""

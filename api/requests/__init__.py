@@ -1,0 +1,1 @@
+"""Reading requests: bodies, idempotency keys, pages, validation errors."""

@@ -1,0 +1,1 @@
+"""Studies and forecasts over HTTP."""

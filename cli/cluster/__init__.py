@@ -1,0 +1,1 @@
+"""Commands on nodes, queues and the policy, and `muster top`."""

@@ -1,0 +1,1 @@
+"""Commands on jobs: submit, list, get, why, logs, cancel and the like."""

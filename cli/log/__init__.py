@@ -1,0 +1,1 @@
+"""Commands on a log: verify, export, replay, fork, analyse."""

@@ -1,0 +1,1 @@
+"""Output on the terminal: tables, times, events as text, plots."""

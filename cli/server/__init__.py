@@ -1,0 +1,1 @@
+"""`muster up`: the composition root."""

@@ -1,0 +1,1 @@
+"""`muster whatif` and `muster sim`."""

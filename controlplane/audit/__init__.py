@@ -1,0 +1,1 @@
+"""Examining a log: deciding it again, incident bundles, redaction."""

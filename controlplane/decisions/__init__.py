@@ -1,0 +1,1 @@
+"""A command or a timer in, events out."""

@@ -1,0 +1,1 @@
+"""Kinds of the training operator: TFJob, PyTorchJob, MXJob, XGBoostJob, PaddleJob, JAXJob."""

@@ -1,0 +1,1 @@
+"""Parts that all manifests share: parsing, validation, pod templates, annotations."""

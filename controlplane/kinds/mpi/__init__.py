@@ -1,0 +1,1 @@
+"""MPIJob in all its versions, and HostfileJob."""

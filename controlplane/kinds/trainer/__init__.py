@@ -1,0 +1,1 @@
+"""TrainJob of the Kubeflow Trainer, and its runtimes."""

@@ -1,0 +1,1 @@
+"""Nouns of the control plane: specs, clusters, policies, resources, commands, events, errors."""

@@ -1,0 +1,1 @@
+"""Read-only answers about a world: views, reasons, dry runs."""

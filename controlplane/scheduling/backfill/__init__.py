@@ -1,0 +1,1 @@
+"""Planned starts, and gangs that may start ahead of them without a delay."""

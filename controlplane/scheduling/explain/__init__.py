@@ -1,0 +1,1 @@
+"""Why a gang waits: reason codes, and the numbers behind them."""

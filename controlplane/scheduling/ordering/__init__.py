@@ -1,0 +1,1 @@
+"""Which gang is next: the order of queues and of the gangs within them."""

@@ -1,0 +1,1 @@
+"""Which nodes and devices a gang gets: fit, packing, topology, fractions of devices."""

@@ -1,0 +1,1 @@
+"""Which running gangs give up their devices for a waiting one."""

@@ -1,0 +1,1 @@
+"""How much each queue may use, own, lend and borrow."""

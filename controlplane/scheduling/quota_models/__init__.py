@@ -1,0 +1,1 @@
+"""Quota models: how queues share the cluster. One file for each; `quota_model.py` defines what a model answers."""

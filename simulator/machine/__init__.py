@@ -1,0 +1,1 @@
+"""The assembled model: gangs on devices, faults, pools, telemetry."""

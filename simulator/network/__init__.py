@@ -1,0 +1,1 @@
+"""Links, how gangs share them, and the topology they form."""

@@ -1,1 +1,0 @@
-"""Answers: what a run says about waiting, using, losing and paying."""

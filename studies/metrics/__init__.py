@@ -1,0 +1,1 @@
+"""Metrics of a run: waiting times, use of GPUs, lost work and cost."""

@@ -1,0 +1,1 @@
+"""Tests of owners of jobs and of dependencies between jobs."""
