@@ -9,6 +9,7 @@ from controlplane.log import codec
 from controlplane.model import events as e
 from controlplane.model.cluster import NodeInfo
 from controlplane.model.errors import LogCorrupt
+from controlplane.model.owners import OwnedBy
 from controlplane.model.reasons import JobRemovalReason
 from controlplane.model.rows import GENESIS, Row
 from controlplane.model.spec import JobSpec, Role, Scheduling
@@ -35,6 +36,7 @@ for kind, given_by_hand in {
         "roles": st.lists(st.from_type(Role), max_size=2).map(tuple),
     },
     NodeInfo: {"labels": labels},
+    OwnedBy: {"env": labels},
 }.items():
     required = {
         f.encode_name: st.from_type(f.type)
