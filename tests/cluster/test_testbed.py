@@ -97,7 +97,7 @@ async def test_a_node_that_loses_power_is_noticed_and_comes_back(place: Place, k
 
 async def test_a_pod_lives_on_when_its_kubelet_dies(place: Place, kube: Kube) -> None:
     await kube.api.create(PODS, pod("lives", "while :; do date +%s; sleep 0.2; done", node_name(4)))
-    await until(lambda: _runs(kube, "lives"), 30, "the pod to run")
+    await until(lambda: _runs(kube, "lives"), 60, "the pod to run")
     nodes.kill(place, 4, "kubelet")
     await until(lambda: _is_ready(kube, 4, "Unknown"), 40, "the node to be missed")
     assert nodes.inside(place, 4, ["pgrep", "-f", "sleep 0.2"]).returncode == 0
