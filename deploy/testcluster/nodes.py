@@ -139,14 +139,25 @@ def inside(
     return done
 
 
+# The node controller sets these with the effect NoExecute, and takes them away by itself.
+TAINTS_OF_LOST_NODES = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+
+
 def wait_ready(place: Place, node: int, gpus: int = 8, seconds: float = 60) -> None:
+    """Wait until a node is ready, offers its GPUs, and no longer evicts the pods bound to it.
+
+    Kubernetes takes its NoExecute taints away only after the node has become ready; a pod bound in
+    between is evicted at once.
+    """
+
     def ready() -> bool:
-        status = json.loads(api_get(place, f"/api/v1/nodes/{node_name(node)}") or "{}").get(
-            "status", {}
-        )
+        answer = json.loads(api_get(place, f"/api/v1/nodes/{node_name(node)}") or "{}")
+        status = answer.get("status", {})
         conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
-        seen = int(status.get("allocatable", {}).get("nvidia.com/gpu", 0))
-        return conditions.get("Ready") == "True" and seen >= gpus
+        gpus_offered = int(status.get("allocatable", {}).get("nvidia.com/gpu", 0))
+        taints = answer.get("spec", {}).get("taints", ())
+        evicts = any(taint["key"] in TAINTS_OF_LOST_NODES for taint in taints)
+        return conditions.get("Ready") == "True" and gpus_offered >= gpus and not evicts
 
     try:
         processes.until(ready, seconds, f"{node_name(node)} to be ready")
